@@ -1,5 +1,6 @@
 """Before the OOM kill: memory that runs out is raised in place, by whoever leads, within what is allowed."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -8,9 +9,13 @@ import pytest
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import NODES
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response, Transport
+from kubetide.kube.control.core.ranges import ShardMode
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.vpa.updater.explain import render
 from kubetide.vpa.updater.settings import UpdaterSettings
+from simulated.autoscaling import Meddler
 from simulated.cluster import events, pods, run
 from simulated.signals import signals
 from simulated.updating import install_crds, recommend, vpa_parts, watch_disruptions
@@ -212,3 +217,109 @@ def test_what_grew_is_not_taken_back_by_a_recommendation_that_does_not_know_it()
                 before = limit_of(cluster)
 
     run(main, nodes=1)
+
+
+async def neighbours(cluster: SimCluster) -> None:
+    """Run a leaking pod on a node of 1000Mi beside one of another namespace that requests 300Mi."""
+    cluster.add_node("small", cpu="2", memory="1000Mi")
+    await leaking(cluster)
+    await cluster.ensure_namespace("elsewhere")
+    await cluster.apply(make_deployment("filler", "elsewhere", replicas=1, cpu="100m", memory="300Mi"))
+    await cluster.run_for(timedelta(seconds=10))
+
+
+def resources_of(cluster: SimCluster, app: str) -> tuple[int, int]:
+    """Return the request and the limit of the only pod of a workload; 0 for none."""
+    (pod,) = pods(cluster, app=app)
+    found = pod["spec"]["containers"][0]["resources"]
+    asked, limit = (parse_quantity(found.get(kind, {}).get("memory", "0")).value for kind in ("requests", "limits"))
+    return asked, limit
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({"shards": ShardMode.AUTO}, id="replicas-that-share-the-namespaces"),
+        pytest.param({"vpa_object_namespace": "default"}, id="one-namespace-alone"),
+    ],
+)
+def test_pods_that_the_updater_does_not_hold_take_room_on_the_node_too(given: dict[str, Any]) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await neighbours(cluster)
+        settings = UpdaterSettings(resize_before_oom=True, **given)
+        async with signals(cluster) as heard, vpa_parts(cluster, settings, client_of=heard.client, updaters=2):
+            await cluster.run_for(4 * MINUTE)
+            (asked, limit), (taken, _) = resources_of(cluster, "web"), resources_of(cluster, "filler")
+            assert limit > 512 * MIB
+            (node,) = cluster.world.all(NODES)
+            assert asked + taken == pytest.approx(
+                parse_quantity(node["status"]["allocatable"]["memory"]).value, abs=MIB
+            )
+
+    run(main)
+
+
+def test_where_the_pods_of_a_node_cannot_be_read_the_limit_alone_grows() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await neighbours(cluster)
+        settings = UpdaterSettings(resize_before_oom=True, vpa_object_namespace="default")
+        async with signals(cluster) as heard:
+
+            def client_of() -> Client:
+                client = heard.client()
+                meddler = Meddler(client.transport)
+                meddler.interfere = lambda _, path: Response(403, body=b"{}") if path == "/api/v1/pods" else None
+                client.transport = meddler
+                return client
+
+            async with vpa_parts(cluster, settings, client_of=client_of):
+                await cluster.run_for(4 * MINUTE)
+        asked, limit = resources_of(cluster, "web")
+        assert (asked, limit > 512 * MIB) == (256 * MIB, True)
+
+    run(main)
+
+
+def test_a_resize_that_hangs_holds_up_no_other() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await leaking(cluster)
+        hung: list[str] = []
+        async with signals(cluster) as heard:
+
+            def client_of() -> Client:
+                client = heard.client()
+                client.transport = Hanging(client.transport, hung)
+                return client
+
+            async with vpa_parts(cluster, ON, client_of=client_of):
+                while not hung:
+                    await cluster.run_for(timedelta(seconds=1))
+                notes = {"sim.kubetide.io/memory": "400Mi", "sim.kubetide.io/leak-per-hour": "9000Mi"}
+                given: dict[str, Any] = {
+                    "cpu": "100m",
+                    "memory": "256Mi",
+                    "memory_limit": "512Mi",
+                    "annotations": notes,
+                }
+                await cluster.apply(make_deployment("other", replicas=1, **given))
+                await cluster.apply(make_vpa("other", target="other", mode="InPlaceOrRecreate"))
+                await cluster.run_for(timedelta(seconds=25))
+                assert resources_of(cluster, "other")[1] > 512 * MIB
+                assert len(hung) == 1, "the first one still waits for its answer"
+
+    run(main, nodes=2)
+
+
+class Hanging(Meddler):
+    """A transport on which the first resize is never answered."""
+
+    def __init__(self, inner: Transport, hung: list[str]) -> None:
+        super().__init__(inner)
+        self._hung = hung
+
+    async def request(self, method: str, path: str, **parts: Any) -> Response:
+        """Wait for ever with the first resize."""
+        if path.endswith("/resize") and (not self._hung or path in self._hung):
+            self._hung.append(path)
+            await asyncio.Event().wait()
+        return await super().request(method, path, **parts)

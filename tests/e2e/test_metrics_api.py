@@ -6,20 +6,19 @@ Nodes and pods are made by the test, which is the kubelet too: it answers scrape
 import asyncio
 import json
 import shutil
-import socket
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 
-from e2e.controlplane import BinariesMissing, ControlPlane, connected, running
-from e2e.programs import KUBETIDE, program, until
+from e2e.aggregated import free_port, kubectl, serving
+from e2e.controlplane import BinariesMissing, ControlPlane, connected, find_program, running
+from e2e.programs import program, until
+from kubetide import crds
 from kubetide.api.objects.sample_frames import (
     STREAM_AUDIENCE,
     STREAM_PATH,
@@ -28,14 +27,14 @@ from kubetide.api.objects.sample_frames import (
     UsageSample,
     encode_frame,
 )
-from kubetide.api.objects.scheme import DEPLOYMENTS, HPAS, PODS
+from kubetide.api.objects.scheme import CRDS, DEPLOYMENTS, HPAS, PODS, VPAS
 from kubetide.api.values.codec import encode
 from kubetide.api.values.patch import MergePatch
+from kubetide.api.values.quantity import parse_quantity
 from kubetide.clock import SystemClock
-from kubetide.install.objects import manifests
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError
-from kubetide.testing.builders import make_deployment, make_hpa
+from kubetide.testing.builders import make_deployment, make_hpa, make_vpa
 from metricsworld import FakeKubelet, make_node, resource_metrics
 
 Raw = dict[str, Any]
@@ -98,49 +97,6 @@ class Kubelet(FakeKubelet):
             pass  # gone in the meantime
 
 
-def kubectl(config: Path, *words: str, given: str = "") -> str:
-    """Run kubectl and return what it prints, errors too."""
-    command = ["kubectl", f"--kubeconfig={config}", *words]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout + done.stderr
-
-
-def install(admin: Path, port: int) -> None:
-    """Apply what the metrics server and the agents need but their workloads; its Service leads to this machine."""
-    objects = manifests(("metrics", "node"), namespace="kube-system", image="x", with_crds=False)
-    kept = [one for one in objects if one["kind"] not in ("Deployment", "DaemonSet")]
-    for one in kept:
-        if one["kind"] == "Service":
-            one["spec"] = {"type": "ExternalName", "externalName": "localhost"}
-        if one["kind"] == "APIService":
-            one["spec"]["service"]["port"] = port
-    answer = kubectl(admin, "apply", "--server-side", "-f", "-", given=yaml.safe_dump_all(kept))
-    assert "error" not in answer.lower(), answer
-
-
-def as_account(plane: ControlPlane, admin: Path, folder: Path, account: str) -> Path:
-    """Return a kubeconfig of a service account."""
-    token = kubectl(admin, "create", "token", account, "-n", "kube-system").strip()
-    config = yaml.safe_load(plane.kubeconfig("admin").read_text())
-    config["users"] = [{"name": "account", "user": {"token": token}}]
-    config["contexts"][0]["context"]["user"] = "account"
-    path = folder / f"{account}.kubeconfig"
-    path.touch(mode=0o600)
-    path.write_text(yaml.safe_dump(config))
-    return path
-
-
-@contextmanager
-def serving(plane: ControlPlane, folder: Path, port: int) -> Iterator[Path]:
-    """Run the metrics server while the block lasts; gives its log."""
-    admin = plane.kubeconfig()
-    install(admin, port)
-    config, log = as_account(plane, admin, folder, "kubetide-metrics"), folder / "metrics.log"
-    flags = ("--bind-address=127.0.0.1", f"--secure-port={port}", "--metric-resolution=1s", "--listen=127.0.0.1:0")
-    with program(log, *KUBETIDE, "run", "metrics", f"--kubeconfig={config}", *flags):
-        yield log
-
-
 @asynccontextmanager
 async def direct(plane: ControlPlane, identity: Any = None) -> AsyncIterator[aiohttp.ClientSession]:
     """Yield a session that talks to the server itself; who it is does not matter to these tests."""
@@ -155,20 +111,13 @@ async def direct(plane: ControlPlane, identity: Any = None) -> AsyncIterator[aio
         yield session
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
-async def test_kubectl_top_and_the_autoscaler_of_kubernetes_work_on_it(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_kubectl_top_and_upstream_s_autoscalers_work_on_it(plane: ControlPlane, tmp_path: Path) -> None:
     port, admin = free_port(), plane.kubeconfig()
     async with connected(plane, "admin") as client:
         kubelet = Kubelet(client)
         async with kubelet.serving(plane.ca), asyncio.TaskGroup() as group:
             await make_node(client, "n-1", kubelet.port)
-            with serving(plane, tmp_path, port) as log:
+            with serving(plane, tmp_path, port) as (log, _):
                 work = group.create_task(kubelet.run())
                 await client.create(DEPLOYMENTS, make_deployment("web", replicas=2, cpu="200m"), namespace="default")
                 await client.create(HPAS, make_hpa("web", minimum=2, maximum=4, cpu_percent=50), namespace="default")
@@ -185,9 +134,74 @@ async def test_kubectl_top_and_the_autoscaler_of_kubernetes_work_on_it(plane: Co
                     return bool(found["spec"]["replicas"] == 4)
 
                 await until(scaled, log)
+                await upstream_recommends(client, admin, tmp_path)
+                await readers_may_what_those_of_metrics_server_may(plane, admin)
                 await strangers_are_kept_out(plane, port)
                 await an_agent_streams(plane, client, port, log)
                 work.cancel()
+
+
+async def upstream_recommends(client: Client, admin: Path, folder: Path) -> None:
+    """Upstream's vertical autoscaler learns from this server what 0.4 cores are."""
+    original = find_program("vpa-recommender")
+    if original is None:
+        pytest.skip("no vpa-recommender 1.7: put upstream's program into ~/.cache/kubetide/envtest")
+    for crd in crds.load_all():
+        if crd["spec"]["group"] == VPAS.group:
+            await client.create(CRDS, crd)
+    log = folder / "vpa-recommender.log"
+
+    async def made() -> bool:
+        try:
+            await client.create(VPAS, make_vpa("web", target="web", mode="Off"), namespace="default")
+        except ApiError:
+            return False
+        return True
+
+    await until(made, log)
+
+    async def recommended() -> bool:
+        vpa = await client.get_raw(VPAS, "web", namespace="default")
+        given = ((vpa.get("status") or {}).get("recommendation") or {}).get("containerRecommendations") or ()
+        return any(parse_quantity(one["target"]["cpu"]).milli > 300 for one in given)
+
+    flags = ("--recommender-interval=2s", "--leader-elect=false", "--address=127.0.0.1:0", "--v=2")
+    with program(log, str(original), f"--kubeconfig={admin}", *flags):
+        await until(recommended, log)
+
+
+async def readers_may_what_those_of_metrics_server_may(plane: ControlPlane, admin: Path) -> None:
+    """Whoever has the role view reads usage, and neither signals nor other metrics; the server itself reads little."""
+    bind = ("create", "clusterrolebinding", "bob-views", "--clusterrole=view", "--user=bob")
+    await asyncio.to_thread(kubectl, admin, *bind)
+    account = "system:serviceaccount:kube-system:kubetide-metrics"
+    expected = {
+        ("bob", "get", "pods.metrics.k8s.io"): "yes",
+        ("bob", "list", "pods.metrics.k8s.io"): "yes",
+        ("bob", "list", "podsignals.metrics.k8s.io"): "no",
+        ("bob", "get", "requests.custom.metrics.k8s.io"): "no",
+        ("bob", "get", "queue.external.metrics.k8s.io"): "no",
+        (account, "get", "nodes --subresource=metrics"): "yes",
+        (account, "get", "nodes --subresource=proxy"): "no",
+        (account, "list", "pods"): "yes",
+        (account, "list", "secrets"): "no",
+        (account, "get", "secrets/kubetide-metrics-certs"): "no",
+        (account, "create", "pods"): "no",
+        (account, "patch", "nodes"): "no",
+        (account, "get", "queue.external.metrics.k8s.io"): "no",
+    }
+
+    async def may(who: str, verb: str, what: str) -> str:
+        words = ("auth", "can-i", verb, *what.split(), f"--as={who}", "-n", "default")
+        # Warnings follow on the other stream.
+        return (await asyncio.to_thread(kubectl, admin, *words)).split()[0]
+
+    async def view_has_joined() -> bool:
+        # The roles are joined by a controller, a moment after they were made.
+        return await may("bob", "get", "pods.metrics.k8s.io") == "yes"
+
+    await until(view_has_joined, plane.folder / "kube-controller-manager.log")
+    assert {question: await may(*question) for question in expected} == expected
 
 
 async def strangers_are_kept_out(plane: ControlPlane, port: int) -> None:

@@ -188,11 +188,11 @@ class HpaController(Controller):
             wake=self._wake,
         )
 
-    def _wake(self, keys: list[ObjectKey]) -> None:
-        """Reconcile autoscalers now, with usage that is read afresh for all of them at once."""
+    async def _wake(self, keys: list[ObjectKey]) -> None:
+        """Reconcile autoscalers now, with usage that is read for all of them before: no worker waits for it."""
         if not self.leading:
             return
-        self._metrics.expire_usage({key.namespace for key in keys})
+        await self._metrics.refresh_usage({key.namespace for key in keys})
         for key in keys:
             self._add_now(key)
 

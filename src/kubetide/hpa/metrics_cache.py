@@ -9,6 +9,7 @@ for in parts, one selector at a time, but only so many per sync period: a bad an
 autoscaler.
 """
 
+import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -193,11 +194,12 @@ class MetricsReader:
                 self._tally.refused(refused.reason)
         return reading
 
-    def expire_usage(self, namespaces: set[str]) -> None:
-        """Let the next reconciles in these namespaces read usage afresh: newer samples are known to be there."""
-        for namespace in namespaces:
-            for scope in self._scopes(namespace):
-                self._answers.expire(("usage", scope))
+    async def refresh_usage(self, namespaces: set[str]) -> None:
+        """Read the usage of these namespaces for the next reconciles in them: newer samples are known to be there."""
+        scopes = {self._scopes(namespace)[0] for namespace in namespaces}
+        async with asyncio.TaskGroup() as group:
+            for scope in sorted(scopes):
+                group.create_task(self._answers.refresh("resource", ("usage", scope), partial(self._list, scope)))
 
     def known_usage(self, namespace: str, request: MetricsRequest) -> UsageList | None:
         """Return the list of usage that a reconcile would be given without asking, if there is one."""

@@ -90,11 +90,16 @@ class SharedAnswers:
         found: T = answer.result.result() if answer.result.done() else await asyncio.shield(answer.result)
         return found
 
-    def expire(self, question: Hashable) -> None:
-        """Give an answer that is there to nobody else; one that is on its way is new enough."""
-        answer = self._answers.get(question)
-        if answer is not None and answer.result.done():
-            del self._answers[question]
+    async def refresh(self, api: str, question: Hashable, ask: Callable[[], Awaitable[Any]]) -> None:
+        """Ask now, and put the answer in the place of the one that is there; until then nobody waits for it.
+
+        One that was on its way may have been made a moment too early, so it is replaced too. A failure changes nothing.
+        """
+        self._serial += 1
+        answer = _Answer(self._serial, self._clock.monotonic(), asyncio.get_running_loop().create_future())
+        await self._resolve(answer.result, api, ask)
+        if answer.result.exception() is None:
+            self._answers[question] = answer
 
     def known(self, question: Hashable, request: MetricsRequest) -> Any:
         """Return an answer that is there and good for this request, without asking; None if there is none."""

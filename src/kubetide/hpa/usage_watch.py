@@ -7,7 +7,7 @@ once in the log, in `/readyz` and in `kubetide_hpa_usage_watch`.
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
@@ -17,8 +17,9 @@ from kubetide.api.objects.scheme import POD_METRICS
 from kubetide.api.values.quantity import quantity_float
 from kubetide.clock import Clock
 from kubetide.errors import QuantityError
-from kubetide.hpa.core.bands import Position, position, targets_per_pod, wakes
+from kubetide.hpa.core.bands import Measured, Position, position, targets_per_pod, wakes
 from kubetide.hpa.core.claims import Claims
+from kubetide.hpa.core.decide import tolerance_of
 from kubetide.hpa.observer import PodCache
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.cache.store import Store
@@ -48,7 +49,7 @@ class UsageWatch:
         hpas: Store[HorizontalPodAutoscaler],
         pods: Store[Pod],
         claims: Claims,
-        wake: Callable[[list[ObjectKey]], None],
+        wake: Callable[[list[ObjectKey]], Awaitable[None]],
     ) -> None:
         self._clock = clock
         self._settings = settings
@@ -60,8 +61,10 @@ class UsageWatch:
         self._watch = MetricsWatch(
             client, POD_METRICS, rng, hear=self._hear, changed=self._note, namespace=settings.namespace
         )
-        self._usage: dict[ObjectKey, dict[str, float]] = {}
+        self._usage: dict[ObjectKey, dict[Measured, float]] = {}
         self._changed: set[ObjectKey] = set()
+        self._held_back: set[ObjectKey] = set()
+        """Autoscalers that were woken too lately to be woken again, though their pods have moved."""
         self._positions: dict[ObjectKey, Position] = {}
         self._woken: dict[ObjectKey, float] = {}
         self._following = telemetry.gauge(
@@ -85,15 +88,17 @@ class UsageWatch:
         self._changed.add(event.key)
 
     async def _look_often(self) -> None:
+        """Wake autoscalers; while usage is read for those that were woken, samples are gathered for the next."""
         while True:
             await asyncio.sleep(GATHER_SECONDS)
-            if self._changed:
-                self.look()
+            if (self._changed or self._held_back) and (woken := self.look()):
+                self._wakes.inc(len(woken))
+                await self._wake(woken)
 
-    def look(self) -> None:
-        """Wake the autoscalers whose pods have moved far enough; each at most once per `--hpa-wake-interval`."""
+    def look(self) -> list[ObjectKey]:
+        """Return the autoscalers whose pods have moved far enough; each at most once per `--hpa-wake-interval`."""
         now, changed, self._changed = self._clock.monotonic(), self._changed, set()
-        touched: set[ObjectKey] = set()
+        touched, self._held_back = self._held_back, set()
         for key in changed:
             pod = self._pods.get(key)
             if pod is None:
@@ -105,23 +110,20 @@ class UsageWatch:
         for key in sorted(touched):
             hpa = self._hpas.get(key)
             stands = self._stands(key, hpa) if hpa is not None else None
-            if stands is None:
+            if hpa is None or stands is None:
                 continue
             before = self._positions.get(key)
-            if not wakes(before, stands, self._settings.tolerance):
+            if not wakes(before, stands, self._tolerance(hpa)):
                 self._positions.setdefault(key, stands)
             elif now - self._woken.get(key, float("-inf")) >= least:
                 self._positions[key], self._woken[key] = stands, now
                 woken.append(key)
             else:
-                # Looked at again when it may be woken.
-                self._changed.update(pod for pod in changed if pod.namespace == key.namespace)
-        if woken:
-            self._wakes.inc(len(woken))
-            self._wake(woken)
+                self._held_back.add(key)
         if len(self._positions) > 2 * len(self._hpas) + 64:
             self._positions = {key: one for key, one in self._positions.items() if key in self._hpas}
             self._woken = {key: at for key, at in self._woken.items() if key in self._hpas}
+        return woken
 
     def _stands(self, key: ObjectKey, hpa: HorizontalPodAutoscaler) -> Position | None:
         targets = targets_per_pod(hpa)
@@ -130,7 +132,12 @@ class UsageWatch:
         pods = self._matching(key.namespace, self._claims.selector(key))
         names = (ObjectKey(key.namespace, pod.metadata.name) for pod in pods)
         usage = [self._usage[name] for name in names if name in self._usage]
-        return position(targets, usage, self._settings.tolerance)
+        return position(targets, usage, self._tolerance(hpa))
+
+    def _tolerance(self, hpa: HorizontalPodAutoscaler) -> float:
+        """Return the narrower half of the band: to wake too often costs a reconcile, too rarely a period."""
+        both = tolerance_of(hpa.spec, self._settings.options)
+        return min(both.up, both.down)
 
     def _note(self, problem: str) -> None:
         self._following.set(0 if problem else 1)
@@ -140,13 +147,15 @@ class UsageWatch:
             log.info("usage is watched")
 
 
-def _amounts(metrics: PodMetrics) -> dict[str, float]:
-    """Return the usage of a pod by resource; a number that cannot be read is left out."""
-    found: dict[str, float] = {}
+def _amounts(metrics: PodMetrics) -> dict[Measured, float]:
+    """Return the usage of a pod and of its containers by resource; a number that cannot be read is left out."""
+    found: dict[Measured, float] = {}
     for container in metrics.containers or ():
         for resource, text in (container.usage or {}).items():
             try:
-                found[resource] = found.get(resource, 0.0) + quantity_float(text)
+                amount = quantity_float(text)
             except QuantityError:
                 continue
+            found[container.name, resource] = amount
+            found[resource] = found.get(resource, 0.0) + amount
     return found

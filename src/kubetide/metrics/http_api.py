@@ -183,8 +183,9 @@ class HttpApi:
                         await news.wait()
                     news.clear()
                     while waiting:
-                        for line in waiting.popleft()():
-                            await response.write(line)
+                        # In one piece: each write is a record of its own under TLS, here and behind the API server.
+                        if lines := waiting.popleft()():
+                            await response.write(b"".join(lines))
         return response
 
     @contextmanager

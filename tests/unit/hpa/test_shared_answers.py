@@ -71,6 +71,33 @@ def test_nobody_is_given_the_same_answer_in_two_reconciles() -> None:
     run_virtual(main())
 
 
+def test_an_answer_that_is_refreshed_makes_nobody_wait_and_is_given_to_all_who_come_after() -> None:
+    async def main() -> None:
+        source = Source(delay=1.0)
+        async with SharedAnswers(virtual_clock(), timedelta(seconds=30)) as answers, asyncio.TaskGroup() as group:
+            early = group.create_task(get(answers, source, request()))
+            await asyncio.sleep(0.5)
+            refreshed = group.create_task(answers.refresh("resource", "q", source.ask))
+            assert await early == 1
+            assert await get(answers, source, request()) == 1, "what is there is good until the next is there"
+            await refreshed
+            assert await get(answers, source, request()) == 2
+            assert source.asked == 2
+
+    run_virtual(main())
+
+
+def test_a_refresh_that_fails_leaves_the_answer_that_is_there() -> None:
+    async def main() -> None:
+        source = Source()
+        async with SharedAnswers(virtual_clock(), timedelta(seconds=30)) as answers:
+            assert await get(answers, source, request()) == 1
+            await answers.refresh("resource", "q", Source(fails=True).ask)
+            assert await get(answers, source, request()) == 1
+
+    run_virtual(main())
+
+
 def test_failures_are_shared_like_answers() -> None:
     async def main() -> None:
         source = Source(fails=True)

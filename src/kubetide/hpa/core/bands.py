@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from kubetide.api.objects.hpa import ContainerResourceMetricSource, HorizontalPodAutoscaler
 from kubetide.api.values.quantity import quantity_float
 from kubetide.errors import QuantityError
 
-Amounts = Mapping[str, float]
-"""Usage of one pod by resource: cores, bytes."""
+Measured = str | tuple[str, str]
+"""What is measured of a pod: a resource, or of one container (its name, then) a resource."""
+Amounts = Mapping[Measured, float]
+"""Usage of one pod: cores, bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,36 +30,45 @@ class Position:
     ratio: float
 
 
-def targets_per_pod(hpa: HorizontalPodAutoscaler) -> dict[str, float]:
+def targets_per_pod(hpa: HorizontalPodAutoscaler) -> dict[Measured, float]:
     """Return the target of each resource metric per pod; a utilization without a status is not known yet."""
-    found: dict[str, float] = {}
-    current = {
-        str(one["resource"].get("name")): one["resource"].get("current") or {}
-        for one in hpa.status.current_metrics or ()
-        if isinstance(one.get("resource"), dict)
-    }
+    found: dict[Measured, float] = {}
+    current = dict(map(_seen, hpa.status.current_metrics or ()))
     for metric in hpa.spec.metrics or ():
-        if metric.resource is None:
+        source = metric.resource or metric.container_resource
+        if source is None:
             continue
-        target = metric.resource.target
+        measured: Measured = source.name
+        if isinstance(source, ContainerResourceMetricSource):
+            measured = (source.container, source.name)
+        target = source.target
         amount: float | None = None
         if target.average_value is not None:
             amount = _number(target.average_value)
         elif target.average_utilization:
-            seen = current.get(metric.resource.name, {})
+            seen = current.get(measured, {})
             value, percent = _number(seen.get("averageValue")), seen.get("averageUtilization")
             amount = value * target.average_utilization / percent if value and percent else None
         if amount:
-            found[metric.resource.name] = amount
+            found[measured] = amount
     return found
 
 
-def position(targets: Mapping[str, float], usage: Iterable[Amounts], tolerance: float) -> Position | None:
+def _seen(entry: Mapping[str, Any]) -> tuple[Measured, Mapping[str, Any]]:
+    """Return what an entry of the status measured, and the values it saw."""
+    for kind in ("resource", "containerResource"):
+        if isinstance(one := entry.get(kind), dict):
+            name, container = str(one.get("name")), one.get("container")
+            return (str(container), name) if container else name, one.get("current") or {}
+    return "", {}
+
+
+def position(targets: Mapping[Measured, float], usage: Iterable[Amounts], tolerance: float) -> Position | None:
     """Return where the pods stand: at the metric that asks for most; None while nothing is known of them."""
     ratios = []
     pods = list(usage)
-    for resource, target in targets.items():
-        amounts = [pod[resource] for pod in pods if resource in pod]
+    for measured, target in targets.items():
+        amounts = [pod[measured] for pod in pods if measured in pod]
         if amounts:
             ratios.append(sum(amounts) / len(amounts) / target)
     if not ratios:

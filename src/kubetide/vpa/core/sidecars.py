@@ -30,6 +30,15 @@ def without_sidecars(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, init_containers=left or None))
 
 
+def as_written(pod: Pod) -> Pod:
+    """Return a pod without what `with_sidecars` put behind its containers: sums over all of it count nothing twice."""
+    names = {container.name for container in pod.spec.init_containers or () if is_sidecar(container)}
+    if not names:
+        return pod
+    own = tuple(container for container in pod.spec.containers or () if container.name not in names)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=own))
+
+
 def container_path(pod: Pod, index: int) -> str:
     """Return the JSON pointer to a container of the pod as it was written."""
     name = (pod.spec.containers or ())[index].name

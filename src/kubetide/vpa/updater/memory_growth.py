@@ -17,10 +17,9 @@ from typing import Any, Final
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.metrics import ContainerSignal, PodSignals
-from kubetide.api.objects.resources import parse_list, pod_requests
-from kubetide.api.objects.scheme import POD_SIGNALS, RESOURCE_QUOTAS
+from kubetide.api.objects.scheme import POD_SIGNALS
 from kubetide.clock import Clock
-from kubetide.errors import InvalidInput, KubetideError
+from kubetide.errors import InvalidInput
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.decoding import BOOKMARK, DELETED, WatchEvent
 from kubetide.kube.control.recorder import Recorder
@@ -29,11 +28,11 @@ from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
 from kubetide.vpa.admission.core.mutate import resource_patch
 from kubetide.vpa.core.grown import GROWN, Grown, grown_text, read_grown
-from kubetide.vpa.core.policy import MEMORY, container_amounts
 from kubetide.vpa.updater.core import events
 from kubetide.vpa.updater.core.disruption import TokenBucket
-from kubetide.vpa.updater.core.growth import SETTLE, Growth, Room, grow, quota_room, readable_growth
+from kubetide.vpa.updater.core.growth import SETTLE, Growth, grow, readable_growth
 from kubetide.vpa.updater.evictor import Attempt, Evictor
+from kubetide.vpa.updater.growth_room import GrowthRoom
 from kubetide.vpa.updater.observer import UpdaterView
 from kubetide.vpa.updater.settings import UpdaterSettings
 from kubetide.vpa.updater.telemetry import UpdaterTelemetry
@@ -44,7 +43,6 @@ STALE_SECONDS: Final = 30.0
 """An alarm that has not been repeated for so long is over, whatever its node meant."""
 SILENCE_SECONDS: Final = 30.0
 AFTER_FAILURE: Final = timedelta(seconds=30)
-QUOTA_SECONDS: Final = 2.0
 _RETRY = Backoff(base=0.5, cap=30.0, jitter=0.5)
 _OUT_OF_BUDGET: Final = "--growths-per-minute are used up"
 
@@ -109,11 +107,11 @@ class MemoryGrowth:
         per_minute = self._settings.growths_per_minute
         self._budget = TokenBucket(rate=per_minute / 60, burst=per_minute, now=self._clock.now())
         self._alarms: dict[ObjectKey, _Heard] = {}
+        self._answering: set[ObjectKey] = set()
         self._wake = asyncio.Event()
         self._next: dict[_Key, datetime] = {}
-        self._granted: dict[str, dict[str, int]] = {}
+        self._room = GrowthRoom(self._client, self._view, self._clock)
         self._answers: dict[ObjectKey, dict[str, Answer]] = {}
-        self._quotas: dict[str, tuple[float, tuple[int | None, int | None]]] = {}
 
     @property
     def problem(self) -> str:
@@ -167,16 +165,27 @@ class MemoryGrowth:
     # ---- answering
 
     async def _answer_all(self) -> None:
+        """Answer what is heard, the most urgent first; an answer that hangs holds up nobody else's."""
         free = asyncio.Semaphore(self._settings.concurrency)
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            now = self._clock.monotonic()
-            self._alarms = {key: one for key, one in self._alarms.items() if now - one.at < STALE_SECONDS}
-            heard, self._alarms = self._alarms, {}
-            async with asyncio.TaskGroup() as group:
-                for key in sorted(heard, key=lambda key: _left(heard[key].signals)):
-                    group.create_task(self._answer(key, heard[key].signals, free))
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                now = self._clock.monotonic()
+                self._alarms = {key: one for key, one in self._alarms.items() if now - one.at < STALE_SECONDS}
+                heard = {key: one.signals for key, one in self._alarms.items() if key not in self._answering}
+                for key in sorted(heard, key=lambda key: _left(heard[key])):
+                    del self._alarms[key]
+                    self._answering.add(key)
+                    group.create_task(self._answer_one(key, heard[key], free))
+
+    async def _answer_one(self, key: ObjectKey, signals: PodSignals, free: asyncio.Semaphore) -> None:
+        try:
+            await self._answer(key, signals, free)
+        finally:
+            self._answering.discard(key)
+            if key in self._alarms:
+                self._wake.set()
 
     async def _answer(self, key: ObjectKey, signals: PodSignals, free: asyncio.Semaphore) -> None:
         async with free:
@@ -186,13 +195,12 @@ class MemoryGrowth:
             vpa = await self._view.targets.controlling(pod.metadata, key.namespace, counts=lambda _: True)
             if vpa is None:
                 return
-            quota = await self._quota(key.namespace)
             for container in signals.containers or ():
                 now = self._clock.now()
                 if container.memory_alarm is None or now < self._next.get((pod.metadata.uid, container.name), now):
                     continue
                 try:
-                    room = Room(node=self._room(pod.spec.node_name), quota_requests=quota[0], quota_limits=quota[1])
+                    room = await self._room.of(pod)
                     ranges = self._view.targets.limits_in(key.namespace)
                     growth = grow(pod, vpa, container.name, container.memory_alarm, ranges=ranges, room=room)
                 except InvalidInput as error:
@@ -209,7 +217,7 @@ class MemoryGrowth:
     async def _write(self, pod: Pod, growth: Growth, sampled: datetime | None) -> None:
         key, uid, now = key_of(pod), pod.metadata.uid, self._clock.now()
         # Before the request: what one container is given the next one cannot get.
-        self._granted.setdefault(uid, {})[growth.container] = growth.new_request
+        self._room.promise(uid, growth.container, growth.new_request)
         self._next[(uid, growth.container)] = now + SETTLE
         grown = {**read_grown(pod.metadata.annotations), growth.container: Grown(growth.need, now)}
         operations = list(chain.from_iterable(resource_patch(pod, growth.new)))
@@ -220,7 +228,7 @@ class MemoryGrowth:
         if problem:
             self._next[(uid, growth.container)] = now + AFTER_FAILURE
             if outcome is not Attempt.UNKNOWN:
-                self._granted.pop(uid, None)
+                self._room.withdraw(uid)
             self._telemetry.growths.labels("failed").inc()
             self._recorder.publish(events.not_grown(pod, replace(growth, reason=problem)))
             log.warning("could not raise memory", **fields, error=problem)
@@ -242,54 +250,10 @@ class MemoryGrowth:
             self._recorder.publish(events.not_grown(pod, growth))
             log.info("memory is not raised", pod=str(key), container=growth.container, reason=growth.reason)
 
-    # ---- room
-
-    def _room(self, node: str) -> int | None:
-        """Return what requests may still take on a node; None where not all of its pods are seen."""
-        if self._view.nodes is None or self._settings.vpa_object_namespace:
-            return None
-        found = self._view.nodes.store.get(ObjectKey("", node))
-        allocatable = parse_list(found.status.allocatable if found is not None else None)
-        if MEMORY not in allocatable:
-            return None
-        taken = 0
-        for pod in self._view.on_node(node):
-            requests = pod_requests(pod)
-            taken += requests[MEMORY].value if MEMORY in requests else 0
-            taken += self._promised(pod)
-        return max(allocatable[MEMORY].value - taken, 0)
-
-    def _promised(self, pod: Pod) -> int:
-        """Return what was given to a pod that its spec does not show yet."""
-        granted = self._granted.get(pod.metadata.uid)
-        if granted is None:
-            return 0
-        missing = 0
-        for spec in pod.spec.containers or ():
-            own = container_amounts(spec.name, spec.resources).requests
-            missing += max(granted.get(spec.name, 0) - (own[MEMORY].value if MEMORY in own else 0), 0)
-        if not missing:
-            del self._granted[pod.metadata.uid]
-        return missing
-
-    async def _quota(self, namespace: str) -> tuple[int | None, int | None]:
-        """Return what quotas leave for requests and limits; the API server has the last word anyway."""
-        at, known = self._quotas.get(namespace, (float("-inf"), (None, None)))
-        now = self._clock.monotonic()
-        if now - at < QUOTA_SECONDS:
-            return known
-        try:
-            known = quota_room((await self._client.list(RESOURCE_QUOTAS, namespace=namespace)).items)
-        except KubetideError as error:
-            log.debug("quotas cannot be read", namespace=namespace, error=str(error))
-        self._quotas = {namespace: (now, known), **({} if len(self._quotas) > 1000 else self._quotas)}
-        self._quotas[namespace] = (now, known)
-        return known
-
     def forget(self, pods: Container[ObjectKey], uids: Container[str]) -> None:
         """Drop what is known of pods that are gone."""
         self._answers = {key: one for key, one in self._answers.items() if key in pods}
-        self._granted = {uid: one for uid, one in self._granted.items() if uid in uids}
+        self._room.forget(uids)
         self._next = {key: at for key, at in self._next.items() if key[0] in uids}
 
 

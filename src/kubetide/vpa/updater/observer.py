@@ -25,6 +25,7 @@ from kubetide.kube.cache.informer import Informer
 from kubetide.kube.cache.view import CacheView
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
+from kubetide.kube.control.core.ranges import ShardMode
 from kubetide.kube.metrics import ResourceMetrics
 from kubetide.kube.owners import ControllerKey
 from kubetide.kube.pacing import Backoff
@@ -47,6 +48,7 @@ log = get_logger("updater")
 
 BY_CREATOR, BY_NODE = "creator", "node"
 FINISHED = ("Succeeded", "Failed")
+NOT_FINISHED = ",".join(f"status.phase!={phase}" for phase in FINISHED)
 LEASE_RETRY = Backoff(base=0.1, factor=3.0, cap=1.0, jitter=0.0)
 
 PodUsage = Mapping[ObjectKey, Mapping[str, int]]
@@ -77,7 +79,7 @@ class UpdaterView(CacheView):
             PODS,
             clock=clock,
             namespace=settings.vpa_object_namespace or None,
-            field_selector="status.phase!=Succeeded,status.phase!=Failed",
+            field_selector=NOT_FINISHED,
             indexes=indexes,
             slim=with_sidecars if settings.gate("NativeSidecar") else None,
         )
@@ -91,8 +93,13 @@ class UpdaterView(CacheView):
         """Return all pods of one controller, terminating ones included."""
         return self.pods.store.by_index(BY_CREATOR, creator_index(creator))
 
+    @property
+    def holds_all_pods(self) -> bool:
+        """Whether the cache has every pod of the cluster: neither one namespace alone nor a replica's share of them."""
+        return not self._settings.vpa_object_namespace and self._settings.shards is ShardMode.OFF
+
     def on_node(self, node: str) -> list[Pod]:
-        """Return all pods of a node that have not finished, for --resize-before-oom."""
+        """Return the pods of a node that have not finished, of those the cache has, for --resize-before-oom."""
         return self.pods.store.by_index(BY_NODE, node)
 
     async def heartbeat(self) -> Heartbeat:

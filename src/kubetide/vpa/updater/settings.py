@@ -124,7 +124,10 @@ class UpdaterSettings(Settings, frozen=True, kw_only=True):
     ] = False
     growths_per_minute: Annotated[
         int,
-        Doc("How many containers --resize-before-oom may give more memory in a minute; 0: no limit."),
+        Doc(
+            "How many containers --resize-before-oom may give more memory in a minute; 0: no limit. Where replicas "
+            "share the work it holds for each of them."
+        ),
     ] = 120
     memory_headroom: shared.MemoryHeadroom = 0.2
     fit_nodes: shared.FitNodes = True

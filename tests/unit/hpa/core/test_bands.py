@@ -31,6 +31,18 @@ def test_the_target_of_a_pod(target: dict[str, Any], current: tuple[Any, ...], e
     assert targets_per_pod(hpa(target, *current)) == pytest.approx(expected)
 
 
+def test_the_target_of_a_container() -> None:
+    source = {"name": "cpu", "container": "web", "target": {"averageUtilization": 50}}
+    seen = {"name": "cpu", "container": "web", "current": {"averageUtilization": 25, "averageValue": "100m"}}
+    metric, status = {"type": "ContainerResource", "containerResource": source}, {"containerResource": seen}
+    raw = {"spec": {"metrics": [metric]}, "status": {"currentMetrics": [{"type": "ContainerResource", **status}]}}
+    targets = targets_per_pod(convert(raw, HorizontalPodAutoscaler))
+    assert targets == pytest.approx({("web", "cpu"): 0.2})
+    found = position(targets, [{"cpu": 9.0, ("web", "cpu"): 0.2, ("side", "cpu"): 8.8}], 0.1)
+    assert found is not None
+    assert found.side == 0
+
+
 @pytest.mark.parametrize(
     ("usage", "side"),
     [([0.1, 0.1], 0), ([0.109, 0.109], 0), ([0.2, 0.1], 1), ([0.05, 0.05], -1)],

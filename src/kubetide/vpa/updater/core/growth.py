@@ -6,8 +6,9 @@
 A growth in place disturbs nobody, so it needs no disruption budget, no maintenance window and no recommendation. It is
 bounded by what holds for every size: `maxAllowed` of the policy (times the proportion for the limit), the LimitRanges
 of the namespace, what its ResourceQuotas leave, and what the node can still promise (allocatable without the requests
-of its pods). Where there is room for the limit but not for the request, the limit alone grows; a Guaranteed pod, whose
-two must be equal, then gets what there is room for. Less than 1 % more is not worth a write.
+of its pods; where that is not known, nothing). Where there is room for the limit but not for the request, the limit
+alone grows; a Guaranteed pod, whose two must be equal, then gets what there is room for. Less than 1 % more is not
+worth a write.
 """
 
 from collections.abc import Iterable
@@ -48,11 +49,12 @@ _MIB: Final = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Bytes that are left, by who says so. None: nobody does."""
+    """Bytes that are left, by who says so."""
 
-    node: int | None = None
-    """What requests may still take on the node."""
+    node: int | None
+    """What requests may still take on the node; None: not known, so none of it is promised."""
     quota_requests: int | None = None
+    """None here and below: no quota says anything."""
     quota_limits: int | None = None
 
 
@@ -109,7 +111,9 @@ def grow(
         (None if room.quota_limits is None else limit + room.quota_limits, "a ResourceQuota allows no higher limits"),
     )
     most_request, held_by = _least(
-        (None if room.node is None else request + room.node, "the node has no room left"),
+        (request, "what the node has left is not known")
+        if room.node is None
+        else (request + room.node, "the node has no room left"),
         (
             None if room.quota_requests is None else request + room.quota_requests,
             "a ResourceQuota allows no higher requests",

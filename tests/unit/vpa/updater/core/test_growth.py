@@ -46,7 +46,8 @@ def grown(
     ranges: NamespaceLimits = NO_RANGES,
     **room: int | None,
 ) -> Growth:
-    return grow(own or pod(), by or vpa(), "main", told or alarm(), ranges=ranges, room=Room(**room))
+    left = Room(**{"node": 2**40, **room})
+    return grow(own or pod(), by or vpa(), "main", told or alarm(), ranges=ranges, room=left)
 
 
 def sizes(growth: Growth) -> tuple[int, int]:
@@ -75,6 +76,7 @@ def test_a_container_gets_enough_for_a_while(
     [
         pytest.param({"node": 10 * MIB}, (266, 614), id="no-room-on-the-node-raises-the-limit-alone"),
         pytest.param({"node": 0}, (256, 614), id="a-full-node-too"),
+        pytest.param({"node": None}, (256, 614), id="a-node-of-which-nothing-is-known-too"),
         pytest.param({"quota_requests": 20 * MIB}, (276, 614), id="quota-of-requests"),
         pytest.param({"quota_limits": 40 * MIB}, (276, 552), id="quota-of-limits"),
     ],
@@ -123,6 +125,11 @@ def test_policies_and_limit_ranges_bound_the_growth(given: dict[str, Any], expec
         pytest.param({"own": pod(limit=None)}, "it has no memory limit", id="no-limit"),
         pytest.param({"told": alarm(300)}, "its limit has been raised since", id="stale"),
         pytest.param({"own": pod("512Mi"), "node": 0}, "the node has no room left", id="guaranteed-on-a-full-node"),
+        pytest.param(
+            {"own": pod("512Mi"), "node": None},
+            "what the node has left is not known",
+            id="guaranteed-on-an-unknown-node",
+        ),
         pytest.param({"quota_limits": 0}, "a ResourceQuota allows no higher limits", id="quota"),
     ],
 )

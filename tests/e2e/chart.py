@@ -30,7 +30,7 @@ HELM_LABELS = {
 
 
 def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([str(HELM), *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([str(HELM), *arguments], capture_output=True, text=True, timeout=300, check=False)
 
 
 def render(values: dict[str, str] | None = None, *, enabled: tuple[str, ...] = COMPONENTS) -> list[Raw]:

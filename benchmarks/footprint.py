@@ -6,7 +6,8 @@ A cluster in a process of its own: workloads of ten pods (8 KB each, as real one
 for every twenty pods, and usage that is new every fifteen seconds; over TLS. Every node has an agent that reports each
 minute and a kubelet that the metrics server scrapes, and `--creations` pods a second are shown to both webhooks. All
 components run at once as `kubetide run` does in their pods, with their defaults. The kernel counts CPU after the first
-loops, and resident memory at most. Printed for each size, then as a rule: a base and so much per 1,000 pods, by least
+loops, and resident memory at most. With shorter periods (`--report-seconds 2 --resolution 1`) a few nodes make the work
+of many. Printed for each size, then as a rule: a base and so much per 1,000 pods, by least
 squares.
 """
 
@@ -55,7 +56,6 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "metrics": ("--register-apiservices=false", "--kubelet-use-node-status-port", "--kubelet-insecure-tls"),
 }
 WEBHOOKS = {"admission": "/", "colocation": "/mutate-pod"}
-REPORT_SECONDS = 60
 NODES = "kubetide_metrics_nodes"
 Reports = dict[str, list[Raw]]
 """Usage of the pods of every node."""
@@ -163,15 +163,15 @@ def report(api: ApiServer, node: str, pods: list[Raw]) -> None:
     api.insert({**kind, "metadata": {"name": node}, "status": measured})
 
 
-async def be_the_agents(api: ApiServer, reports: Reports) -> None:
-    """Report every node once a minute, one after the other, with usage that has moved a little."""
+async def be_the_agents(api: ApiServer, reports: Reports, period: float) -> None:
+    """Report every node once in a period, one after the other, with usage that has moved a little."""
     rng = Random(3)
     while True:
         for node, pods in reports.items():
             for pod in pods:
                 pod["podUsage"]["resources"]["cpu"] = f"{rng.randrange(20, 200)}m"
             report(api, node, pods)
-            await asyncio.sleep(REPORT_SECONDS / len(reports))
+            await asyncio.sleep(period / len(reports))
 
 
 async def be_the_kubelets(reports: Reports, port: int, tls: ssl.SSLContext) -> None:
@@ -220,7 +220,7 @@ def create_pods(webhooks: list[str], workloads: int, each_second: float) -> None
     asyncio.run(main())
 
 
-def be_the_cluster(workloads: int) -> None:
+def be_the_cluster(workloads: int, report_seconds: float) -> None:
     """Serve the objects, and be agents and kubelets, until killed; the first line of output is the address."""
 
     async def main() -> None:
@@ -233,7 +233,7 @@ def be_the_cluster(workloads: int) -> None:
             print(serving.url, flush=True)
             if reports:
                 await be_the_kubelets(reports, port, tls)
-                await be_the_agents(api, reports)
+                await be_the_agents(api, reports, report_seconds)
             await asyncio.Event().wait()
 
     asyncio.run(main())
@@ -243,6 +243,7 @@ def measure(workloads: int, options: argparse.Namespace, folder: Path) -> dict[s
     """Return the CPU in thousandths of a core and the peak of resident MiB of every component."""
     with ExitStack() as stack:
         this = (sys.executable, "-m", __spec__.name, "--serve", "--workloads", str(workloads))
+        this += ("--report-seconds", str(options.report_seconds))
         server = stack.enter_context(process(*this))
         assert server.stdout is not None
         kubeconfig = folder / "kubeconfig"
@@ -258,7 +259,11 @@ def measure(workloads: int, options: argparse.Namespace, folder: Path) -> dict[s
             if name == "slo":
                 listen += [f"--metrics-addr=127.0.0.1:{port}", f"--health-probe-addr=127.0.0.1:{served}"]
             if name == "metrics":
-                listen += ["--bind-address=127.0.0.1", f"--secure-port={served}"]
+                listen += [
+                    "--bind-address=127.0.0.1",
+                    f"--secure-port={served}",
+                    f"--metric-resolution={options.resolution}s",
+                ]
             if name in WEBHOOKS:
                 listen.append(f"--port={served}")
                 webhooks.append(f"https://127.0.0.1:{served}{WEBHOOKS[name]}")
@@ -314,11 +319,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--warm-up", type=float, default=120.0)
     parser.add_argument("--creations", type=float, default=10.0, help="pods a second that webhooks are shown")
+    parser.add_argument("--report-seconds", type=float, default=60.0, help="how often an agent reports")
+    parser.add_argument("--resolution", type=int, default=15, help="how often kubelets are scraped, in seconds")
     parser.add_argument("--components", nargs="*", default=[], help="these alone")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        be_the_cluster(options.workloads[0])
+        be_the_cluster(options.workloads[0], options.report_seconds)
         return
     found: dict[int, dict[str, tuple[float, float]]] = {}
     print("pods | component | CPU | resident at most", flush=True)

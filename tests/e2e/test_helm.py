@@ -243,7 +243,7 @@ def test_monitoring_and_network_policies_are_there_on_request() -> None:
 def test_overlays_are_the_manifests(overlay: str) -> None:
     folder = CHART.parents[1] / "kustomize" / "overlays" / overlay
     done = subprocess.run(
-        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60, check=False
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     components = OVERLAYS[overlay][0]

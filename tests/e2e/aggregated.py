@@ -19,7 +19,7 @@ from kubetide.install.objects import manifests
 def kubectl(config: Path, *words: str, given: str = "") -> str:
     """Run kubectl and return what it prints, errors too."""
     command = ["kubectl", f"--kubeconfig={config}", *words]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=300, check=False)
     return done.stdout + done.stderr
 
 

@@ -39,7 +39,7 @@ from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import from_files
 
 CACHE = Path.home() / ".cache" / "kubetide" / "envtest"
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 STOP_SECONDS = 5.0
 
 

@@ -14,7 +14,8 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import from_files
 
-PATIENCE = 90
+PATIENCE = 180
+"""How long anything may take on a machine that is busy with other work; nothing waits for longer than it must."""
 KUBETIDE = (sys.executable, "-m", "kubetide")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.controlplane import ControlPlane
 
-SECONDS = 120
+SECONDS = 300
 DEPLOYMENT = {
     "replicas": 1,
     "selector": {"matchLabels": {"app": "web"}},

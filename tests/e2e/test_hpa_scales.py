@@ -16,6 +16,7 @@ import pytest
 from aiohttp import web
 
 from e2e.controlplane import BinariesMissing, ControlPlane, find_binaries, running
+from e2e.programs import PATIENCE
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import (
     API_SERVICES,
@@ -180,8 +181,8 @@ async def autoscaling(client: Client, settings: HpaSettings) -> AsyncIterator[Hp
                 task.cancel()
 
 
-async def until(condition: Callable[[], Any], seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 if await condition():

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from e2e.controlplane import ControlPlane
+from e2e.programs import PATIENCE
 from kubetide.api.objects.admission import AdmissionReview, review_response
 from kubetide.api.objects.core import ConfigMap
 from kubetide.api.objects.events import normal
@@ -108,14 +109,14 @@ def restart(plane: ControlPlane) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 - the state of a store has no event
             await asyncio.sleep(0.02)
 
 
 async def eventually(attempt: Callable[[], Any]) -> Any:
     """Call until it no longer raises: a CRD takes a moment to be served."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 return await attempt()

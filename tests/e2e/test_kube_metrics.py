@@ -9,6 +9,7 @@ import pytest
 
 from e2e.controlplane import ControlPlane
 from e2e.metrics_server import MetricsServer
+from e2e.programs import PATIENCE
 from kubetide.api.objects.meta import ObjectReference
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
@@ -31,7 +32,7 @@ async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
 
 async def eventually(attempt: Any) -> Any:
     """Call until the aggregation layer has found the server behind it."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 return await attempt()

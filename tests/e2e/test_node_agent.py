@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from e2e.controlplane import ControlPlane
+from e2e.programs import PATIENCE
 from kubetide import crds
 from kubetide.api.objects.scheme import CRDS, NODES
 from kubetide.api.values.patch import MergePatch
@@ -41,7 +42,7 @@ async def prepare(client: Client) -> None:
         with suppress(AlreadyExists):
             await client.create(CRDS, crds.load(name))
     await client.create(NODES, make_node(NODE))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 await client.create(RAW_NODE_METRICS, NODE_METRIC)
@@ -55,7 +56,7 @@ async def prepare(client: Client) -> None:
 
 async def written_topology(client: Client) -> dict[str, Any]:
     """Wait until the topology is there and has zones."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while True:
             with suppress(NotFound):
                 found = await client.get_raw(TOPOLOGIES, NODE)
@@ -67,7 +68,7 @@ async def written_topology(client: Client) -> dict[str, Any]:
 async def report(agent: NodeAgent, spec: dict[str, Any]) -> None:
     """Have a report written: at once, or in the next slot if the agent's own reports have used up the limit."""
     await agent.reporter.report(spec)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while agent.reporter.problem == OVER_THE_LIMIT:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.1)
     assert agent.reporter.problem == ""
@@ -91,7 +92,7 @@ async def test_reports_and_topology_are_accepted_and_change_nothing_else(control
             )
             task = asyncio.get_running_loop().create_task(agent.run())
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE):
                     while not (agent.ready() and agent.topology.annotations):  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(0.05)
                 spec = agent.objects.metric_spec

@@ -16,6 +16,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from e2e.controlplane import ControlPlane, connected
+from e2e.programs import PATIENCE
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import NODES, PODS
 from kubetide.api.values.patch import MergePatch
@@ -28,7 +29,6 @@ from kubetide.kube.endpoints import Endpoints
 from kubetide.telemetry import Telemetry
 
 POD = ObjectKey("default", "updater-1")
-PATIENCE = 60
 
 
 def certificate(folder: Path) -> ssl.SSLContext:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from e2e.controlplane import ControlPlane, connected
+from e2e.programs import PATIENCE
 from kubetide import crds
 from kubetide.api.objects.scheme import CONFIG_MAPS, CRDS, EVENTS, NAMESPACES, NODE_METRICS, NODES, untyped
 from kubetide.api.values.patch import MergePatch
@@ -48,8 +49,8 @@ ZONES = [
 Raw = dict[str, Any]
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE):
         while True:
             with suppress(KubetideError):
                 if await condition():

@@ -4,7 +4,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from e2e.controlplane import ControlPlane
+from e2e.programs import PATIENCE
 from kubetide import crds
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.scheme import (
@@ -146,7 +147,7 @@ async def world(control_plane: ControlPlane) -> AsyncIterator[World]:
                 await client.create(CRDS, crds.load(name))
             except AlreadyExists:
                 continue
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 try:
                     await client.list(VPAS)
@@ -175,7 +176,7 @@ async def world(control_plane: ControlPlane) -> AsyncIterator[World]:
 async def component(made: Any) -> AsyncIterator[None]:
     task = asyncio.get_running_loop().create_task(made.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not made.ready():
                 if task.done():
                     task.result()
@@ -200,7 +201,7 @@ def requests(pod: Pod) -> dict[str, Any]:
 
 async def until_patched(world: World, prefix: str) -> Pod:
     """Create pods until one comes back patched: the server needs a moment to notice a configuration."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         number = 0
         while True:
             number += 1
@@ -215,6 +216,20 @@ async def terminating(world: World) -> list[str]:
     return [name for name in ("web-a", "web-b") if (await world.pod(name)).metadata.deletion_timestamp]
 
 
+async def conditions(world: World) -> dict[str, tuple[str, str]]:
+    """Return status and reason of the VPA's conditions."""
+    vpa = await world.client.get_raw(VPAS, "web", namespace=world.namespace)
+    return {each["type"]: (each["status"], each.get("reason", "")) for each in vpa["status"]["conditions"]}
+
+
+async def patching(world: World) -> bool:
+    """Return whether the webhook's Lease says that the server calls it; the Lease comes a moment after the server."""
+    with suppress(NotFound):
+        lease = await world.client.get(LEASES, "vpa-admission-controller", namespace="kube-system")
+        return (lease.metadata.annotations or {}).get(PATCHING) == "true"
+    return False
+
+
 async def test_the_real_server_accepts_our_conditions_and_calls_the_webhook(world: World) -> None:
     await world.prepare()
     controller = admission(world.client)
@@ -225,11 +240,8 @@ async def test_the_real_server_accepts_our_conditions_and_calls_the_webhook(worl
         config = await world.client.get_raw(MUTATING_WEBHOOKS, "vpa-webhook-config")
         conditions = {hook["name"]: hook.get("matchConditions") for hook in config["webhooks"]}
         assert [each["name"] for each in conditions["vpa.k8s.io"]] == ["has-a-controller", "selected-by-a-vpa"]
-        async with asyncio.timeout(20):
-            while True:
-                lease = await world.client.get(LEASES, "vpa-admission-controller", namespace="kube-system")
-                if (lease.metadata.annotations or {}).get(PATCHING) == "true":
-                    break
+        async with asyncio.timeout(PATIENCE):
+            while not await patching(world):  # noqa: ASYNC110 - a Lease has no event of ours
                 await asyncio.sleep(0.3)
         wrong = make_vpa("wrong", world.namespace, target="web", mode="Recreate")
         wrong["spec"]["recommenders"] = [{"name": "a"}, {"name": "b"}]
@@ -248,7 +260,7 @@ async def test_a_new_ca_is_trusted_before_it_is_used(world: World) -> None:
         old = certificates.bundle.ca
         await certificates.rotate_ca()
         unpatched = 0
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             number = 0
             while certificates.bundle.ca == old or number < 60:
                 number += 1
@@ -278,7 +290,7 @@ async def test_the_updater_evicts_with_preconditions_and_honours_disruption_budg
                 assert (await world.pod(name)).metadata.deletion_timestamp is None
             await world.client.delete(PDBS, "web", namespace=world.namespace)
             going: list[str] = []
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 while not going:
                     await asyncio.sleep(0.3)
                     going = await terminating(world)
@@ -286,9 +298,9 @@ async def test_the_updater_evicts_with_preconditions_and_honours_disruption_budg
             going = await terminating(world)
             # The other one waits: the replacement never comes, because nobody makes it here.
             assert len(going) == 1
-            vpa = await world.client.get_raw(VPAS, "web", namespace=world.namespace)
-            told = {each["type"]: (each["status"], each.get("reason")) for each in vpa["status"]["conditions"]}
-            assert told["UpdatesPaused"] == ("False", "ReplacementAwaited")
+            async with asyncio.timeout(PATIENCE):
+                while (told := await conditions(world)).get("UpdatesPaused") != ("False", "ReplacementAwaited"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.3)
             assert told["RecommendationProvided"][0] == "True"
         # A new process finds that in the status, and waits as well.
         successor = Updater(world.client, CLOCK, UPDATER, Telemetry(), recorder, random.Random(4))
@@ -310,7 +322,7 @@ async def test_a_pod_is_resized_in_place_on_a_real_server(world: World) -> None:
     async with component(controller):
         await until_patched(world, "probe")
         resized: list[str] = []
-        async with component(updater), asyncio.timeout(30):
+        async with component(updater), asyncio.timeout(PATIENCE):
             while not resized:
                 await asyncio.sleep(0.3)
                 resized = [n for n in ("web-a", "web-b") if requests(await world.pod(n))["cpu"] == "300m"]

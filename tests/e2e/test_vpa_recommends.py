@@ -14,6 +14,7 @@ import pytest
 
 from e2e.controlplane import ControlPlane, connected
 from e2e.metrics_server import MetricsServer
+from e2e.programs import PATIENCE
 from kubetide import crds
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import (
@@ -147,8 +148,8 @@ async def served(client: Client) -> bool:
     return True
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 if await condition():

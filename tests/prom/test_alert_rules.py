@@ -28,6 +28,17 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
             'leader_election_master_status{name="hpa",pod="b"}': "1x400",
         },
     ),
+    "KubetideShardsWithoutOwner": (
+        {
+            'kubetide_shard_ranges{name="vpa-updater",pod="a"}': "128x400",
+            'kubetide_shard_ranges{name="vpa-updater",pod="b"}': "127x400",
+        },
+        {"name": "vpa-updater"},
+        {
+            'kubetide_shard_ranges{name="vpa-updater",pod="a"}': "128x10 0x5 256x400",
+            'kubetide_shard_ranges{name="vpa-updater",pod="b"}': "128x10 256x5 0x400",
+        },
+    ),
     "KubetideApiErrors": (
         {
             f'rest_client_requests_total{{code="500",{JOB}}}': "0+10x400",
@@ -54,6 +65,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
         {"kubetide_hpa_built_in_controller_conflicts_total": "0+1x400"},
         {},
         {"kubetide_hpa_built_in_controller_conflicts_total": "7x400"},
+    ),
+    "KubetideNodesWithoutMetrics": (
+        {'kubetide_metrics_nodes{state="missing"}': "1x400", 'kubetide_metrics_nodes{state="agent"}': "9x400"},
+        {},
+        {'kubetide_metrics_nodes{state="missing"}': "1x5 0x400", 'kubetide_metrics_nodes{state="agent"}': "9x400"},
     ),
     "KubetideRecommendationsCapped": (
         {"kubetide_recommender_capped_vpas": "3x400"},

@@ -3,7 +3,7 @@
 What differs from a cluster of yours: components are processes instead of pods, because no image can be pulled here (the
 chart's Deployments have no replicas and its DaemonSet selects no node), each with a token of its own service account
 from the chart and nothing more, the agent with its capabilities and no others; and instead of kube-proxy, the addresses
-of two Services are put on the loopback interface of the private network in which all of it runs (`make real`). Pods use
+of three Services are put on the loopback interface of the private network in which all of it runs (`make real`). Pods use
 the node's network.
 """
 
@@ -26,13 +26,12 @@ import pytest
 from cri.realcontainerd import IMAGE, need_containerd
 from e2e.controlplane import BinariesMissing, ControlPlane, find_program, running
 from e2e.programs import KUBETIDE, program
-from kubetide.install.objects import component_objects
+from kubetide.install.objects import COMPONENTS, component_objects
 from real.node import ADDRESS, NAME, RealNode
 
 CHART = Path(__file__).resolve().parents[2] / "deploy" / "helm" / "kubetide"
-PATIENCE = 180
+PATIENCE = 300
 NAMESPACE = "kube-system"
-COMPONENTS = ("hpa", "recommender", "updater", "admission", "slo", "node", "metrics")
 SLO = {
     "colocation-config": json.dumps({"enable": True, "metricReportIntervalSeconds": 10, "degradeTimeMinutes": 5}),
     "resource-threshold-config": json.dumps(
@@ -138,7 +137,7 @@ class Cluster:
             self.kubectl("patch", "service", name, "-n", NAMESPACE, "--type=merge", "-p", json.dumps(unselected))
         meta = {"name": f"{name}-process", "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": name}}
         ports = [{"name": port.get("name", ""), "port": port["port"]} for port in service["spec"]["ports"]]
-        endpoints = [{"addresses": [ADDRESS], "conditions": {"ready": True}}]
+        endpoints = [{"addresses": [address], "conditions": {"ready": True}}]
         form = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4"}
         self.apply({**form, "metadata": meta, "endpoints": endpoints, "ports": ports})
         return address
@@ -158,7 +157,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     story = Story()
     try:
         with ExitStack() as stack:
-            plane = stack.enter_context(running(folder / "plane"))
+            plane = stack.enter_context(running(folder / "plane", extra=audited(folder)))
             plane.start_controller_manager(extra=("--controllers=*,-horizontal-pod-autoscaler-controller",))
             plane.start_scheduler()
             story.tell("etcd, kube-apiserver, kube-controller-manager (without its autoscaler) and kube-scheduler run")
@@ -175,20 +174,45 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         story.save()
 
 
-def workload(
-    name: str, script: str, *, labels: dict[str, str] | None = None, **resources: dict[str, str]
-) -> dict[str, Any]:
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": [f"system:serviceaccounts:{NAMESPACE}"]}, {"level": "None"}],
+}
+
+
+def audited(folder: Path) -> tuple[str, str]:
+    """Return flags that let the API server write down what service accounts ask for."""
+    policy = folder / "audit-policy.json"
+    policy.write_text(json.dumps(AUDIT_POLICY))
+    return f"--audit-policy-file={policy}", f"--audit-log-path={folder / 'audit.log'}"
+
+
+def asked(folder: Path) -> list[tuple[str, str, int]]:
+    """Return what components asked the API server for: component, request, code of the answer."""
+    found = []
+    for line in (folder / "audit.log").read_text().splitlines():
+        entry = json.loads(line)
+        user = entry["user"]["username"].removeprefix(f"system:serviceaccount:{NAMESPACE}:")
+        if user.startswith("kubetide-"):
+            code = (entry.get("responseStatus") or {}).get("code", 0)
+            found.append((user.removeprefix("kubetide-"), f"{entry['verb']} {entry['requestURI']}", code))
+    return found
+
+
+def workload(name: str, script: str, *, namespace: str = "default", **resources: dict[str, str]) -> dict[str, Any]:
     """Return a Deployment of one pod that runs a line of shell."""
     container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", script]}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": {"app": name}},
             "template": {
-                "metadata": {"labels": {"app": name, **(labels or {})}},
+                "metadata": {"labels": {"app": name}},
                 "spec": {
                     "hostNetwork": True,
                     "terminationGracePeriodSeconds": 1,
@@ -221,6 +245,20 @@ def sizer(name: str) -> dict[str, Any]:
     return {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": meta, "spec": spec}
 
 
+def profile(name: str) -> dict[str, Any]:
+    """Return a profile that makes the pods of a workload best-effort batch work."""
+    spec = {"selector": {"matchLabels": {"app": name}}, "qosClass": "BE", "priorityClassName": "koord-batch"}
+    kind = {"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile"}
+    return {**kind, "metadata": {"name": name}, "spec": spec}
+
+
+def plan(name: str) -> dict[str, Any]:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    meta = {"name": name, "namespace": "default"}
+    spec = {"targetRef": target, "replicas": {"min": 1, "max": 2}}
+    return {"apiVersion": "kubetide.io/v1alpha1", "kind": "WorkloadPlan", "metadata": meta, "spec": spec}
+
+
 def test_a_day_in_the_life_of_a_real_node(cluster: Cluster) -> None:
     story, kubectl = cluster.story, cluster.kubectl
     helm(cluster, "install", *installed())
@@ -228,14 +266,22 @@ def test_a_day_in_the_life_of_a_real_node(cluster: Cluster) -> None:
     cluster.apply(configuration())
     with ExitStack() as running_now:
         start(cluster, running_now)
-        story.tell("all components run, each with the permissions of the chart alone")
-        cluster.apply(workload("web", BUSY, requests={"cpu": "100m"}, limits={"cpu": "150m"}), autoscaler("web"))
+        hooks = "mutatingwebhookconfigurations"
+        cluster.until("webhooks are registered", lambda: kubectl("get", hooks, "-o", "name").count("\n") >= 2)
+        story.tell("all ten components run, each with the permissions of the chart alone")
+        # So small that it is busy with what other work leaves of the machine.
+        cluster.apply(workload("web", BUSY, requests={"cpu": "20m"}, limits={"cpu": "150m"}), autoscaler("web"))
         cluster.apply(workload("tight", BUSY, requests={"cpu": "10m"}, limits={"cpu": "300m"}), sizer("tight"))
-        best_effort = workload("batch", BUSY, labels={"koordinator.sh/qosClass": "BE"})
-        cluster.apply(best_effort)
-        cluster.until("pods run", lambda: kubectl("get", "pods").count("Running") >= 3)
-        story.tell("three workloads run: one with an HPA, one with a VPA, one best-effort", kubectl("get", "pods"))
+        cluster.apply(profile("batch"))
+        marked = cluster.until("a profile marks its pods", lambda: marked_pod(cluster, workload("batch", BUSY)))
+        assert marked["spec"]["priorityClassName"] == "koord-batch"
+        cluster.until("pods run", lambda: running_apps(cluster) >= {"web", "tight", "batch"})
+        listed = kubectl("get", "pods", "-L", "koordinator.sh/qosClass")
+        story.tell("three workloads run: one with an HPA, one with a VPA, one best-effort by a profile", listed)
+        story.tell("kubectl tide explain pod", explain(cluster, "pod", marked["metadata"]["name"]))
 
+        streams = cluster.until("the agent streams", lambda: streamed(cluster))
+        story.tell(f"the agent streams samples to the metrics server, with a token of its node: {streams}")
         top = cluster.until("kubectl top", lambda: kubectl("top", "pods", codes=(0,)))
         story.tell("kubectl top pods, through the aggregation layer and kubetide's metrics server", top)
         story.tell("kubectl top nodes", kubectl("top", "nodes"))
@@ -251,6 +297,13 @@ def test_a_day_in_the_life_of_a_real_node(cluster: Cluster) -> None:
         assert resized["status"]["containerStatuses"][0]["restartCount"] == 0
         given = resized["status"]["containerStatuses"][0]["resources"]["requests"]["cpu"]
         story.tell(f"the kubelet resized tight in place: 10m became {given}; same pod, no restart")
+
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": SIZED}})
+        cluster.apply(workload("cart", IDLE, namespace="shop"), workload("orders", IDLE), plan("orders"))
+        made = cluster.until("the policy's VPA", lambda: kubectl("get", "vpa", "-n", "shop", "--no-headers"))
+        story.tell("a labelled namespace gets VPAs: kubectl get vpa -n shop", made)
+        made = cluster.until("HPA and VPA of a plan", lambda: planned(cluster, "orders"))
+        story.tell("a WorkloadPlan is carried out: kubectl get hpa,vpa orders", made)
 
         quota = cluster.node.cgroups / "cpu" / "kubepods" / "besteffort" / "cpu.cfs_quota_us"
         seen = cluster.until("best-effort pods are suppressed", lambda: limited(cluster, quota))
@@ -285,6 +338,10 @@ def test_a_day_in_the_life_of_a_real_node(cluster: Cluster) -> None:
     story.tell("kubectl tide uninstall --yes, after helm uninstall", removed)
     assert leftovers(cluster) == []
     story.tell("nothing of kubetide is left but CRDs, their objects and the namespace with the configuration")
+    requests = asked(cluster.folder)
+    assert {component for component, _, _ in requests} == set(COMPONENTS)
+    assert [each for each in requests if each[2] in (401, 403)] == []
+    story.tell(f"the audit log has {len(requests)} requests of the ten service accounts; none was refused")
 
 
 def capabilities() -> str:
@@ -301,6 +358,7 @@ def capabilities() -> str:
 def installed() -> tuple[str, ...]:
     """Return how the chart is installed: everything on, nothing that would need an image."""
     switches = [f"{name}.enabled=true,{name}.replicas=0" for name in COMPONENTS]
+    # No VPAs for what is no pod here, and no node for the DaemonSet.
     quiet = "selfSizing.enabled=false,node.nodeSelector.none=here"
     return ("tide", str(CHART), "--set", ",".join([*switches, quiet]))
 
@@ -327,24 +385,69 @@ def start(cluster: Cluster, stack: ExitStack) -> None:
     """Start every component; loops are shorter than in production, so that the story does not take an hour."""
     enter = stack.enter_context
     enter(cluster.component("metrics", *metrics_flags(cluster)))
-    enter(
-        cluster.component("hpa", "--take-over", "--horizontal-pod-autoscaler-sync-period=5s", "--listen=127.0.0.1:9102")
-    )
+    period = "--horizontal-pod-autoscaler-sync-period=5s"
+    enter(cluster.component("hpa", "--take-over", "--hpa-watch-usage", period, "--listen=127.0.0.1:9102"))
     enter(cluster.component("recommender", "--recommender-interval=10s", "--listen=127.0.0.1:9103"))
     enter(cluster.component("updater", "--updater-interval=10s", "--listen=127.0.0.1:9104"))
     webhook = cluster.service_address("vpa-webhook")
     enter(cluster.component("admission", f"--host={webhook}", "--port=443", "--address=127.0.0.1:9105"))
     enter(cluster.component("slo", "--metrics-addr=127.0.0.1:9106", "--health-probe-addr=127.0.0.1:9107"))
+    webhook = cluster.service_address("kubetide-colocation")
+    # While components are stopped pods are still made.
+    lenient = "--webhook-failure-policy-fail=false"
+    enter(cluster.component("colocation", f"--host={webhook}", "--port=443", "--address=127.0.0.1:9110", lenient))
+    enter(cluster.component("policy", "--listen=127.0.0.1:9111"))
+    enter(cluster.component("plan", "--listen=127.0.0.1:9112"))
     host = f"--cgroup-root-dir={cluster.node.cgroups}"
     own = f"--metric-history-path={cluster.folder / 'history'}"
     audit = f"--audit-log-dir={cluster.folder / 'audit'}"
     kubelet = ("--kubelet-insecure-tls=true", f"--node-name={NAME}")
-    enter(cluster.component("node", host, own, audit, *kubelet, "--addr=127.0.0.1:9108"))
+    stream = ("--metrics-stream", f"--metrics-token-file={stream_token(cluster)}")
+    enter(cluster.component("node", host, own, audit, *kubelet, *stream, AGENT))
+
+
+AGENT = "--addr=127.0.0.1:9108"
+SIZED = {"kubetide.io/vpa": "Off"}
+
+
+def stream_token(cluster: Cluster) -> Path:
+    """Return a file with the token that the kubelet gives to a pod of the agent."""
+    bound = ("--bound-object-kind=Node", f"--bound-object-name={NAME}", "--audience=kubetide-metrics")
+    file = cluster.folder / "stream-token"
+    file.touch(mode=0o600)
+    file.write_text(cluster.kubectl("create", "token", "kubetide-node", "-n", NAMESPACE, "--duration=1h", *bound))
+    return file
+
+
+def streamed(cluster: Cluster) -> str:
+    """Return what the metrics server says of its streams, once there is one and its node is known by it."""
+    with suppress(OSError), urllib.request.urlopen("http://127.0.0.1:9101/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+        wanted = ("kubetide_metrics_streams 1.0", 'kubetide_metrics_nodes{state="agent"} 1.0')
+        return ", ".join(wanted) if set(wanted) <= set(lines) else ""
+    return ""
+
+
+def marked_pod(cluster: Cluster, deployment: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the pod of a workload once a profile marked it; made anew while the webhook was not called yet."""
+    name = deployment["metadata"]["name"]
+    cluster.apply(deployment)
+    pods = cluster.get("pods", "-l", f"app={name}")["items"]
+    if pods and pods[0]["metadata"]["labels"].get("koordinator.sh/qosClass") == "BE":
+        return dict(pods[0])
+    if pods:
+        cluster.kubectl("delete", "deployment", name, "--wait=true")
+    return None
+
+
+def planned(cluster: Cluster, name: str) -> str:
+    return cluster.kubectl("get", f"hpa/{name}", f"vpa/{name}", "--no-headers")
 
 
 def explain(cluster: Cluster, kind: str, name: str) -> str:
-    environment = {**os.environ, "KUBECONFIG": str(cluster.plane.kubeconfig())}
-    command = [sys.executable, "-m", "kubetide", "explain", kind, name, "-n", "default"]
+    plugins = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "KUBECONFIG": str(cluster.plane.kubeconfig()), "PATH": plugins}
+    command = ["kubectl", "tide", "explain", kind, name, "-n", "default"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (0, 1), done.stderr
     return "\n".join(done.stdout.splitlines()[:12])
@@ -363,6 +466,11 @@ def dashboard_rows(cluster: Cluster, stack: ExitStack) -> list[dict[str, Any]]:
         rows = json.loads(answer.read())["workloads"]["rows"]
         return [row for row in rows if row["name"] in ("web", "tight", "batch")]
     return []
+
+
+def running_apps(cluster: Cluster) -> set[str]:
+    pods = cluster.get("pods")["items"]
+    return {pod["metadata"]["labels"]["app"] for pod in pods if pod["status"]["phase"] == "Running"}
 
 
 def pod_of(cluster: Cluster, name: str) -> dict[str, Any]:
@@ -403,5 +511,8 @@ def leftovers(cluster: Cluster) -> list[str]:
         "mutatingwebhookconfigurations,validatingwebhookconfigurations,apiservices,leases,secrets"
     )
     listed = cluster.kubectl("get", kinds, "-A", "-o", "name").split()
+    # Groups of CRDs have an APIService that the API server itself makes; it goes with them.
+    local = [each["metadata"]["name"] for each in cluster.get("apiservices")["items"] if "service" not in each["spec"]]
+    listed = [name for name in listed if name.rpartition("/")[2] not in local]
     own = ("kubetide", "metrics.k8s.io", "vpa-", "koordinator-manager")
     return [name for name in listed if any(part in name for part in own)]

@@ -60,13 +60,17 @@ def container_of(component: str, image: str, port: int, size: str) -> Raw:
 
 
 def plain_deployment(component: str, namespace: str, container: Raw, replicas: int, *, priority: str) -> Raw:
-    """Return the Deployment of a container that is not root, writes to /tmp alone and needs nothing of its node."""
+    """Return the Deployment of a container that is not root, writes to /tmp alone and needs nothing of its node.
+
+    It runs also where the Pod Security Standard `restricted` is enforced.
+    """
     container["securityContext"] = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "runAsNonRoot": True,
         "runAsUser": 65532,
         "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
     container["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}]
     spec = {

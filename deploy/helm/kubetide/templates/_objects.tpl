@@ -25,6 +25,31 @@ The objects of all components as `kubetide manifests` prints them, with this rel
 {{- end -}}
 
 {{/*
+Whether an object is there already and not of this release: made by Koordinator, by hand, or kept by a release of another name.
+*/}}
+{{- define "kubetide.ofAnother" -}}
+{{- with lookup .apiVersion .kind (.namespace | default "") .name -}}
+{{- $made := .metadata.annotations | default dict -}}
+{{- if not (and (eq (get $made "meta.helm.sh/release-name") $.root.Release.Name) (eq (get $made "meta.helm.sh/release-namespace") $.root.Release.Namespace)) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The ConfigMap of SLOs: what the values say, then what is in the cluster, then what the manifests begin with. It outlives the release.
+*/}}
+{{- define "kubetide.configMap" -}}
+{{- $object := deepCopy .object -}}
+{{- with lookup "v1" "ConfigMap" $object.metadata.namespace $object.metadata.name -}}
+{{- $_ := set $object "data" (mustMergeOverwrite $object.data (.data | default dict)) -}}
+{{- end -}}
+{{- range $key, $value := .config | default dict -}}
+{{- $_ := set $object.data $key (kindIs "string" $value | ternary $value (toJson $value)) -}}
+{{- end -}}
+{{- $_ := set $object.metadata "annotations" (dict "helm.sh/resource-policy" "keep") -}}
+{{- toYaml $object -}}
+{{- end -}}
+
+{{/*
 The components that are switched on, in the order of the manifests.
 */}}
 {{- define "kubetide.enabled" -}}

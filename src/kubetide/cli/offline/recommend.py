@@ -220,7 +220,7 @@ def _options(given: Mapping[str, Any]) -> Options:
         keep_qos=given["keep_qos"],
         estimators=installed_estimators(),
     )
-    estimator(options.estimator, 1, options.estimators)  # an unknown name is said before anything is read
+    estimator(options.estimator, options.estimators)  # an unknown name is said before anything is read
     return replace(options, limits=LimitPolicy.RATIO) if given["keep_ratio"] else options
 
 

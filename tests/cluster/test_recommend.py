@@ -350,11 +350,13 @@ def test_what_may_not_be_listed_is_named_and_nothing_at_all_is_an_error() -> Non
         found = await gather(client, cluster.clock, Selection(), Sources())
         assert [row.name for row in made(found)] == ["web"]
         assert [problem for problem in found.state.problems if "nodes cannot be listed" in problem]
+        # Unknown is not none: a target that nobody may read would be missed.
+        assert found.state.workloads[0].utilization is None
 
     async def nothing(cluster: SimCluster, client: Client) -> None:
         with pytest.raises(KubetideError, match=r"no workloads may be read: .*forbidden"):
             await gather(client, cluster.clock, Selection(), Sources())
 
     objects = [make_deployment("web", cpu="2"), make_stateful_set("db")]
-    on_cluster(objects, some, transport=lambda inner: Forbidding(inner, "nodes|statefulsets"))
+    on_cluster(objects, some, transport=lambda inner: Forbidding(inner, "nodes|statefulsets|horizontalpodautoscalers"))
     on_cluster(objects, nothing, transport=lambda inner: Forbidding(inner, "/apis/(apps|batch)/"))

@@ -8,7 +8,7 @@ nodes, quotas and HPAs are read where that is allowed.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kubetide.api.objects.core import Node, Pod, PodTemplate, ResourceQuota
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
@@ -95,15 +95,18 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
     state = ClusterState()
     namespace = selection.namespace or None
 
-    async def listed(resource: Resource[T], labels: str = "", within: str | None = namespace) -> tuple[T, ...]:
+    refused: set[Resource[Any]] = set()
+
+    async def listed(resource: Resource[T], within: str | None = namespace) -> tuple[T, ...]:
         try:
-            return (await client.list(resource, namespace=within, label_selector=labels)).items
+            return (await client.list(resource, namespace=within)).items
         except NotFound:
             return ()
         except Unavailable:
             raise
         except KubetideError as error:
             state.problems.append(f"{resource} cannot be listed: {' '.join(str(error).split())}")
+            refused.add(resource)
             return ()
 
     kinds = [*BUILT_IN, *await _custom(client, state.problems)]
@@ -124,7 +127,7 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
     for pod in state.pods:
         if (top := _top(pod, owners)) is not None:
             by_owner.setdefault(top, []).append(pod)
-    targets = _targets(hpas.result())
+    targets = _targets(hpas.result()) if HPAS not in refused else None
     for kind, each in objects:
         meta = each.metadata
         wanted = not selection.kinds or kind.kind.lower() in selection.kinds
@@ -135,7 +138,8 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
         key = (meta.namespace, kind.kind, meta.name)
         found = _workload(kind, each, by_owner.get(key, []))
         if found is not None:
-            state.workloads.append(replace(found, cluster=cluster, utilization=targets.get(key, {})))
+            utilization = None if targets is None else targets.get(key, {})
+            state.workloads.append(replace(found, cluster=cluster, utilization=utilization))
     state.bounds = Bounds(largest_node=_largest(state.nodes), quota_left=_left(quotas.result()))
     return state
 

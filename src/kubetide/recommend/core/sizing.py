@@ -59,13 +59,15 @@ def sized(estimate: tuple[float, float], workload: Workload, usage: Usage | None
     needed: dict[str, int | None] = {}
     if options.keep_qos and all(one.requests == one.limits == NOTHING for one in workload.containers):
         return Sized(NOTHING, NOTHING, ["no requests: QoS class BestEffort is kept"])
+    if workload.utilization is None:
+        notes.append("HPAs could not be read: one with a utilization target would add pods if requests shrink")
     least = minimum(options.estimator, len(workload.containers), options.estimators)
     for resource, raw, bottom in zip((CPU, MEMORY), estimate, least, strict=True):
         if not np.isfinite(raw):
             result[resource] = needed[resource] = None
             continue
         amount = (raw * 1000.0 if resource == CPU else raw) * (1.0 + options.headroom)
-        percent = workload.utilization.get(resource)
+        percent = (workload.utilization or {}).get(resource)
         if percent and usage is not None:
             fitting = _per_pod(usage, resource) * 100.0 / percent
             text = f"HPA targets {percent} % of {resource}: "

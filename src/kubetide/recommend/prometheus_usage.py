@@ -53,7 +53,8 @@ STEPS = (300, 600, 900, 1800, 3600)
 SAMPLES_PER_QUERY = 12_000
 """Measured: more cost Prometheus memory and are no faster (benchmarks/recommend_prometheus.py)."""
 LEAST_POINTS = 24
-"""Of a query, however many series there are: finding the series costs Prometheus more than a few points."""
+"""Of a query, however many series there are: finding the series costs Prometheus more than a few points. Measured: with
+a quarter of them it allocates a tenth less and needs two and a half times the CPU."""
 HOUR = 3600
 """The step of memory, in seconds, where the step of CPU was not chosen by hand."""
 FOLDED, FOLDED_TO = 86400, "p95 of CPU and peak of memory of each day"

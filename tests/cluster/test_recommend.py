@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fake_prometheus import FakePrometheus
 from kubetide import crds
 from kubetide.api.objects.scheme import EVENTS, VPAS
 from kubetide.api.values.patch import MergePatch
@@ -21,7 +22,7 @@ from kubetide.recommend.core.rows import Row, rows
 from kubetide.recommend.gathering import Gathered, Sources, gather
 from kubetide.recommend.metrics_usage import Watch
 from kubetide.recommend.opencost import averaged
-from kubetide.recommend.prometheus_usage import CPU_METRIC, OOM_METRIC, Question
+from kubetide.recommend.prometheus_usage import CPU_METRIC, Question
 from kubetide.recommend.vpa_marks import read_marks
 from kubetide.testing.builders import (
     make_cron_job,
@@ -32,48 +33,9 @@ from kubetide.testing.builders import (
     make_stateful_set,
     make_vpa,
 )
-from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
 from simulated.cluster import pods, run
 
 Raw = dict[str, Any]
-
-
-class FakePrometheus:
-    """Answers range queries with constant usage for every pod given, and keeps what was asked."""
-
-    def __init__(self, known: Mapping[str, tuple[float, float]], *, fail: int = 0) -> None:
-        self.known, self.fail = known, fail
-        self.asked: list[Mapping[str, str]] = []
-
-    async def post(self, path: str, form: Mapping[str, str]) -> bytes:
-        self.asked.append(form)
-        if self.fail < 0:
-            raise PrometheusAnswer("status 401: <html>\nUnauthorized</html>")
-        if self.fail:
-            self.fail -= 1
-            raise Unavailable("Prometheus is away")
-        query = form["query"]
-        if path.endswith("/query"):
-            count = [{"metric": {"namespace": "default"}, "value": [0, str(len(self.known))]}] if self.known else []
-            return _answer("vector", count)
-        times = range(int(form["start"]), int(form["end"]) + 1, int(form["step"]))
-        if OOM_METRIC in query or "cfs" in query:
-            return _answer("matrix", [])
-        place = 0 if CPU_METRIC in query else 1
-        return _answer(
-            "matrix",
-            [
-                {
-                    "metric": {"namespace": "default", "pod": pod, "container": "main"},
-                    "values": [[at, str(amounts[place])] for at in times],
-                }
-                for pod, amounts in self.known.items()
-            ],
-        )
-
-
-def _answer(kind: str, result: list[Raw]) -> bytes:
-    return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}}).encode()
 
 
 ROLLOUT_CRD = {

@@ -10,35 +10,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
-from cluster.test_recommend import FakePrometheus
 from embedded_server import running
+from fake_prometheus import TOKEN, FakePrometheus, serving
 from kubetide.api.objects.scheme import DEPLOYMENTS, JOBS
 from kubetide.cli.main import run_cli
 from kubetide.clock import SystemClock
 from kubetide.kube.client.client import Client
 from kubetide.testing.builders import make_deployment, make_job
 
-TOKEN = "t0k3n"
 POD = "web-7d9f8c6b54-x2k7z"
-
-
-@asynccontextmanager
-async def prometheus(known: FakePrometheus) -> AsyncIterator[str]:
-    """Serve answers to whoever has the token; yield the address."""
-
-    async def answer(request: web.Request) -> web.Response:
-        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
-            return web.Response(status=401, text="<html>\n<b>Unauthorized</b></html>")
-        form = {name: str(value) for name, value in (await request.post()).items()}
-        return web.Response(body=await known.post(request.path, form), content_type="application/json")
-
-    app = web.Application()
-    app.router.add_post("/api/v1/{query}", answer)
-    async with TestServer(app) as server:
-        yield str(server.make_url("/")).rstrip("/")
 
 
 @asynccontextmanager
@@ -68,7 +49,7 @@ async def cluster(folder: Path) -> AsyncIterator[str]:
 
 
 async def test_every_output_and_layout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    async with cluster(tmp_path) as kubeconfig, prometheus(FakePrometheus({POD: (0.3, 400 * 2**20)})) as url:
+    async with cluster(tmp_path) as kubeconfig, serving(FakePrometheus({POD: (0.3, 400 * 2**20)})) as url:
 
         async def call(*words: str, expected: int = 0) -> str:
             source = ("--prometheus", url, "--prometheus-token", TOKEN)
@@ -115,7 +96,7 @@ async def test_every_output_and_layout(tmp_path: Path, capfd: pytest.CaptureFixt
 
 
 async def test_what_cannot_be_asked_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    async with cluster(tmp_path) as kubeconfig, prometheus(FakePrometheus({})) as url:
+    async with cluster(tmp_path) as kubeconfig, serving(FakePrometheus({})) as url:
 
         async def error(*words: str, expected: int = 1) -> str:
             assert await asyncio.to_thread(run_cli, ["--kubeconfig", kubeconfig, "recommend", *words]) == expected
@@ -133,7 +114,7 @@ async def test_what_cannot_be_asked_is_one_line(tmp_path: Path, capfd: pytest.Ca
 async def test_one_of_several_clusters_that_is_away_leaves_the_rows_of_the_others(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with cluster(tmp_path) as kubeconfig, prometheus(FakePrometheus({POD: (0.3, 400 * 2**20)})) as url:
+    async with cluster(tmp_path) as kubeconfig, serving(FakePrometheus({POD: (0.3, 400 * 2**20)})) as url:
         words = ["--context", "here,there", "recommend", "-o", "json", "--prometheus", url, "--prometheus-token", TOKEN]
         assert await asyncio.to_thread(run_cli, ["--kubeconfig", kubeconfig, *words]) == 1
         shown = capfd.readouterr()

@@ -56,7 +56,7 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
             continue
         if isinstance(usage, Usage):
             vpa = marks.get(row.container, VpaMarks())
-            drawn += [*charts(usage, row, targets=workloads[0].utilization or {}, vpa=vpa), replicas(usage, row)]
+            drawn += [*charts(usage, row, targets=workloads[0].utilization, vpa=vpa), replicas(usage, row)]
         else:
             click.echo(f"kubetide: {row.workload} {row.container}: {row.reason}", err=True)
     if not drawn:

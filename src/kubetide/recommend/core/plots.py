@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -35,14 +34,14 @@ def charts(
     row: Row,
     *,
     points: int = POINTS,
-    targets: Mapping[str, int] = MappingProxyType({}),
+    targets: Mapping[str, int] | None = None,
     vpa: VpaMarks = _NO_MARKS,
 ) -> tuple[Chart, Chart]:
     """Return the charts of CPU and memory; samples are folded into `points` intervals.
 
-    `targets` are utilization targets of an HPA in percent: lines at that share of the request.
+    `targets` are utilization targets of an HPA in percent, if they are known: lines at that share of the request.
     """
-    new = row.recommended
+    new, shares = row.recommended, targets or {}
     ends = np.array([usage.start, usage.start + (len(usage.cpu) - 1) * usage.step], dtype=np.float64)
     kills = np.array([kill.at_seconds for kill in usage.ooms], dtype=np.float64)
     cpu = _chart(
@@ -54,7 +53,7 @@ def charts(
             ("request", Role.REQUEST, _scaled(row.current.cpu_request_millis)),
             ("limit", Role.LIMIT, _scaled(row.current.cpu_limit_millis)),
             ("recommended", Role.TARGET, _scaled(new.cpu_request_millis if new else None)),
-            ("HPA target", Role.OTHER, _share(_scaled(row.current.cpu_request_millis), targets.get(CPU))),
+            ("HPA target", Role.OTHER, _share(_scaled(row.current.cpu_request_millis), shares.get(CPU))),
             ("VPA target", Role.BOUNDS, _scaled(vpa.target.cpu_millis)),
             ("VPA lower bound", Role.BOUNDS, _scaled(vpa.lower.cpu_millis)),
             ("VPA upper bound", Role.BOUNDS, _scaled(vpa.upper.cpu_millis)),
@@ -70,7 +69,7 @@ def charts(
             ("request", Role.REQUEST, row.current.memory_request_bytes),
             ("limit", Role.LIMIT, row.current.memory_limit_bytes),
             ("recommended", Role.TARGET, new.memory_request_bytes if new else None),
-            ("HPA target", Role.OTHER, _share(row.current.memory_request_bytes, targets.get(MEMORY))),
+            ("HPA target", Role.OTHER, _share(row.current.memory_request_bytes, shares.get(MEMORY))),
             ("VPA target", Role.BOUNDS, vpa.target.memory_bytes),
             ("VPA lower bound", Role.BOUNDS, vpa.lower.memory_bytes),
             ("VPA upper bound", Role.BOUNDS, vpa.upper.memory_bytes),

@@ -19,8 +19,15 @@ Raw = dict[str, Any]
 class FakePrometheus:
     """Answers range queries with constant usage for every pod given, and keeps what was asked."""
 
-    def __init__(self, known: Mapping[str, tuple[float, float]], *, fail: int = 0, namespace: str = "default") -> None:
-        self.known, self.fail, self.namespace = known, fail, namespace
+    def __init__(
+        self,
+        known: Mapping[str, tuple[float, float]],
+        *,
+        fail: int = 0,
+        namespace: str = "default",
+        resting: bool = False,
+    ) -> None:
+        self.known, self.fail, self.namespace, self.resting = known, fail, namespace, resting
         self.asked: list[Mapping[str, str]] = []
 
     async def post(self, path: str, form: Mapping[str, str]) -> bytes:
@@ -31,6 +38,8 @@ class FakePrometheus:
             self.fail -= 1
             raise Unavailable("Prometheus is away")
         query = form["query"]
+        if path.endswith("/query") and self.resting and "count_over_time" not in query:
+            return _answer("vector", [])
         if path.endswith("/query"):
             count = (
                 [{"metric": {"namespace": self.namespace}, "value": [0, str(len(self.known))]}] if self.known else []

@@ -163,6 +163,19 @@ def test_an_outage_delays_and_silence_is_one_line() -> None:
     on_cluster([make_deployment("web", cpu="2")], check)
 
 
+def test_what_runs_now_and_then_is_found_too() -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        fake = FakePrometheus({"nightly-29916126-x2k7z": (0.3, 400 * 2**20)}, resting=True)
+        question = Question(history=timedelta(days=2))
+        found = await gather(client, cluster.clock, Selection(), Sources(prometheus=fake, question=question))
+        assert made(found)[0].recommended is not None
+        assert fake.asked[2]["query"].endswith("[172800s]))")
+
+    nightly = make_cron_job("nightly", cpu="1")
+    nightly["spec"]["schedule"] = "0 3 1 1 *"
+    on_cluster([nightly], check)
+
+
 def test_a_step_widens_until_the_budget_suffices() -> None:
     async def check(cluster: SimCluster, client: Client) -> None:
         name = pods(cluster, app="web")[0]["metadata"]["name"]

@@ -102,6 +102,10 @@ def test_every_kind_gets_a_row_and_what_is_owned_gets_none() -> None:
             client, cluster.clock, Selection(labels="app=web", kinds=frozenset({"deployment"})), Sources()
         )
         assert [row.name for row in made(only)] == ["web"]
+        with pytest.raises(
+            InvalidInput, match="--kind: no workload is of kind 'pod'; there are: CronJob, DaemonSet, De"
+        ):
+            await gather(client, cluster.clock, Selection(kinds=frozenset({"pod"})), Sources())
 
     objects = [
         ROLLOUT_CRD,

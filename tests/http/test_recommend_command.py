@@ -60,6 +60,7 @@ async def test_every_output_and_layout(tmp_path: Path, capfd: pytest.CaptureFixt
         assert max(map(len, shown)) <= 80
         assert any("default/web" in line and "2→" in line for line in shown)
         assert "no usage in Prometheus, VPA checkpoints; --watch-for" in " ".join(shown)  # the row of the Job says why
+        assert "import" not in await call("recommend", "--kind", "deploy", "-n", "default")
         report = await call("recommend", "-o", "json", "--price", "cpu=0.03,gib=0.004")
         row = next(each for each in json.loads(report)["rows"] if each["name"] == "web")
         assert row["savedMoney"] > 0

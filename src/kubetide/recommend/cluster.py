@@ -15,7 +15,7 @@ from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ApiObject, TypedObject, controller_of
 from kubetide.api.objects.scheme import HPAS, NODES, PODS, RESOURCE_QUOTAS, Resource
 from kubetide.api.values.selectors import parse_selector
-from kubetide.errors import KubetideError, Unavailable
+from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.recommend.core.workloads import Bounds, Container, Sizes, Workload, sizes
@@ -64,6 +64,7 @@ BUILT_IN = (
 )
 _OWNED = ("ReplicaSet", "Job")
 """Rows of their own only where nothing owns them."""
+_SHORT = {"deploy": "deployment", "sts": "statefulset", "ds": "daemonset", "rs": "replicaset", "cj": "cronjob"}
 _NOT_CUSTOM = ("", "apps", "batch", "extensions", "autoscaling", "policy")
 
 
@@ -77,6 +78,12 @@ class Selection:
     """In lower case; empty means all."""
     name: str = ""
     """Only workloads of this name."""
+
+
+def kind_named(text: str) -> str:
+    """Return a kind in lower case, from the ways in which kubectl takes it."""
+    name = text.lower()
+    return _SHORT.get(name, name.removesuffix("s"))
 
 
 @dataclass(slots=True)
@@ -110,6 +117,10 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
             return ()
 
     kinds = [*BUILT_IN, *await _custom(client, state.problems)]
+    # One of several clusters need not have every kind.
+    if not cluster and (unknown := selection.kinds - {kind.kind.lower() for kind in kinds}):
+        there = ", ".join(sorted(kind.kind for kind in kinds))
+        raise InvalidInput(f"no workload is of kind {min(unknown)!r}; there are: {there}", field="--kind")
     async with asyncio.TaskGroup() as group:
         # Owners are needed without the selector: a label of the Deployment need not be on its ReplicaSets.
         tasks = [group.create_task(listed(kind), name=f"recommend/{kind}") for kind in kinds]

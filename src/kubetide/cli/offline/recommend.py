@@ -22,7 +22,7 @@ from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.kubeconfig import context_names
-from kubetide.recommend.cluster import Selection
+from kubetide.recommend.cluster import Selection, kind_named
 from kubetide.recommend.core.changes import Difference, compare
 from kubetide.recommend.core.estimators import estimator
 from kubetide.recommend.core.patches import LAYOUTS, vpas
@@ -96,7 +96,7 @@ def command(
     selection = Selection(
         namespace="" if invocation.all_namespaces else invocation.namespace or "",
         labels=given["selector"],
-        kinds=frozenset(kind.lower().removesuffix("s") for kind in given["kinds"]),
+        kinds=frozenset(map(kind_named, given["kinds"])),
     )
     last = None if older is None else from_json(older.read_bytes(), str(older))
     parse_selector(selection.labels)

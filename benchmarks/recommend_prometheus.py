@@ -1,21 +1,25 @@
 """What `kubetide recommend` costs Prometheus, beside one percentile and one maximum per container as krr asks for.
 
-    python benchmarks/recommend_prometheus.py [--workloads 500] [--days 14]
+    python benchmarks/recommend_prometheus.py [--workloads 500] [--days 14] [--limit MIB] [--data FOLDER]
 
 Fills a real Prometheus (needs `prometheus` and `promtool`) with generated usage of one pod each, starts it afresh for
-each way of asking, and prints time, requests, and of the Prometheus process CPU seconds, peak memory that it allocated
-("heap") and peak resident memory, in which the pages of its program and of the blocks that both ways read are counted
-too. The rows are checked against the percentile of the generated numbers.
+each way of asking, and prints time, requests, and of the Prometheus process CPU seconds and peak memory: what it
+allocated ("anon"), which only its end gives back, and pages of its program and of the blocks on disk ("file"), which
+the kernel takes back when it needs them. `--limit` runs it in a memory cgroup of its own of that size (root), and says
+whether it survives. All rows are compared with what the generated numbers say, computed here without kubetide's code.
 """
 
 import argparse
 import asyncio
+import math
 import os
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -79,15 +83,44 @@ def fill(folder: Path, cpu: np.ndarray, memory: np.ndarray) -> None:
     (folder / "past.om").unlink()
 
 
+@dataclass(frozen=True)
+class Figures:
+    """What one way of asking took; memory in MiB at its peak."""
+
+    seconds: float
+    requests: int
+    samples: int
+    cpu: float
+    anon: float
+    file: float
+    both: float
+
+
+@contextmanager
+def confined(limit: int) -> Iterator[Path]:
+    """Make a memory cgroup of a size in MiB, and remove it."""
+    tree = Path("/sys/fs/cgroup/memory")
+    name = "memory.limit_in_bytes" if tree.is_dir() else "memory.max"
+    folder = (tree if tree.is_dir() else tree.parent) / f"kubetide-benchmark-{os.getpid()}"
+    folder.mkdir()
+    try:
+        (folder / name).write_text(str(limit * 2**20))
+        yield folder
+    finally:
+        folder.rmdir()
+
+
 async def measured(
-    folder: Path, ask: Callable[[str], Awaitable[tuple[int, int]]]
-) -> tuple[float, int, int, float, float, float]:
-    """Start Prometheus, ask, and return seconds, requests, samples, CPU seconds, and peak MiB of heap and in all."""
+    folder: Path, ask: Callable[[str], Awaitable[tuple[int, int]]], cgroup: Path | None = None
+) -> Figures | None:
+    """Start Prometheus, ask, and return what it took; None where it did not survive."""
     with socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     (folder / "prometheus.yml").write_text("{}")
+    join = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh"] if cgroup is not None else []
     process = await asyncio.create_subprocess_exec(
+        *join,
         "prometheus",
         *(f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"),
         *("--storage.tsdb.retention.time=10y", f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"),
@@ -103,22 +136,31 @@ async def measured(
                 except aiohttp.ClientError:
                     pass
                 await asyncio.sleep(0.1)
-        with Peak(process.pid) as heap:
+        with Peak(process.pid) as peak:
             before, began = cpu_seconds(process.pid), time.perf_counter()
-            requests, samples = await ask(url)
+            asking = asyncio.ensure_future(ask(url))
+            ended = asyncio.ensure_future(process.wait())
+            await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+                return None
+            requests, samples = await asking
             seconds = time.perf_counter() - began
         used = cpu_seconds(process.pid) - before
-        return seconds, requests, samples, used, heap.mib, memory_mib(process.pid, "VmHWM")
+        whole = memory_mib(process.pid, "VmHWM")
+        return Figures(seconds, requests, samples, used, peak.mib["RssAnon"], peak.mib["RssFile"], whole)
     finally:
-        process.terminate()
-        await process.wait()
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
 
 
 class Peak:
-    """Watches how much memory a process has allocated; the kernel keeps no peak of that."""
+    """Watches how much memory of each kind a process has; the kernel keeps a peak of the sum only."""
 
     def __init__(self, pid: int) -> None:
-        self.mib = 0.0
+        self.mib = {"RssAnon": 0.0, "RssFile": 0.0}
         self._pid, self._end = pid, threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -132,7 +174,9 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._end.wait(0.005):
-            self.mib = max(self.mib, memory_mib(self._pid, "RssAnon"))
+            for field in self.mib:
+                with suppress(OSError, StopIteration):  # it has ended
+                    self.mib[field] = max(self.mib[field], memory_mib(self._pid, field))
 
 
 def memory_mib(pid: int, field: str) -> float:
@@ -174,19 +218,53 @@ async def one_by_one(url: str, count: int, days: int) -> tuple[int, int]:
     return 2 * count, 0
 
 
-def check(workloads: list[Workload], usage: object, cpu: np.ndarray, memory: np.ndarray) -> float:
-    """Return the largest relative difference between the rows and the generated numbers."""
-    found = rows(workloads, usage, Options(estimator="percentile=95"))  # type: ignore[arg-type]
-    worst = 0.0
-    for row in found:
-        i = int(row.name.removeprefix("web-"))
-        assert row.recommended is not None
-        # The sample at a time covers the slot before it.
-        kept = np.sort(cpu[i, :-1][-row.evidence.samples :])
-        exact = kept[int(np.ceil(0.95 * kept.size)) - 1] * 1000
-        worst = max(worst, abs((row.recommended.cpu_request_millis or 0) - exact) / exact)
-        assert row.recommended.memory_request_bytes == memory[i, 1 - row.evidence.samples :].max(), row
-    return worst
+def plain_percentile(values: np.ndarray, share: float) -> float:
+    """Return the smallest value that a share of all values is not above."""
+    return float(np.sort(values)[int(np.ceil(share * values.size)) - 1])
+
+
+def plain_target(values: list[float], ages: list[float], first: float, share: float) -> float:
+    """Return what a recommender makes of values: buckets that grow by 5 %, weights that halve in a day, + 15 %."""
+    weights: dict[int, float] = {}
+    for value, age in zip(values, ages, strict=True):
+        bucket = int(math.log(value * 0.05 / first + 1.0, 1.05)) if value > 0 else 0
+        weights[bucket] = weights.get(bucket, 0.0) + 0.5 ** (age / 86400)
+    needed, seen = share * sum(weights.values()), 0.0
+    for bucket in sorted(weights):
+        seen += weights[bucket]
+        if seen >= needed:
+            return first * (1.05 ** (bucket + 1) - 1.0) / 0.05 * 1.15
+    raise AssertionError("no weight")
+
+
+def check(workloads: list[Workload], usage: object, cpu: np.ndarray, memory: np.ndarray) -> None:
+    """Compare the rows of three estimators with the generated numbers."""
+    for name in ("percentile=95", "krr", "vpa"):
+        found = rows(workloads, usage, Options(estimator=name))  # type: ignore[arg-type]
+        apart = []
+        for row in found:
+            i = int(row.name.removeprefix("web-"))
+            assert row.recommended is not None
+            # The sample at a time covers the slot before it.
+            used, held = cpu[i, :-1][-row.evidence.samples :], memory[i, 1 - row.evidence.samples :]
+            if name == "vpa":
+                ages = [float(age) for age in (np.arange(used.size)[::-1] * SLOT)]
+                days = held[: held.size // 288 * 288 + 287].size // 288 + 1
+                peaks = [float(part.max()) for part in np.array_split(held, days)]
+                cores = plain_target((np.rint(used * 1000) / 1000).tolist(), ages, 0.01, 0.9)
+                wanted = max(
+                    250 * 2**20, plain_target(peaks, [86400.0 * (days - day) for day in range(days)], 1e7, 0.9)
+                )
+            else:
+                cores = plain_percentile(used, 0.95)
+                wanted = float(held.max()) * (1.15 if name == "krr" else 1.0)
+            millis, size = row.recommended.cpu_request_millis or 0, row.recommended.memory_request_bytes or 0
+            apart.append((abs(millis / 1000 - cores) / cores, abs(size - wanted) / wanted))
+        worst = np.array(apart)
+        print(
+            f"{name}: {len(found)} rows; CPU differs from the generated numbers by at most {worst[:, 0].max():.2%}, "
+            f"memory by {worst[:, 1].max():.2%}; by more than 1 %: {int((worst > 0.01).any(axis=1).sum())} rows"
+        )
 
 
 async def main() -> None:
@@ -194,6 +272,9 @@ async def main() -> None:
     parser.add_argument("--workloads", type=int, default=500)
     parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--per-query", type=int, nargs="+", default=[SAMPLES_PER_QUERY], help="Samples per query.")
+    parser.add_argument("--parallel", type=int, nargs="+", default=[2], help="Queries at a time.")
+    parser.add_argument("--data", type=Path, help="Where blocks are kept for the next run of the same size.")
+    parser.add_argument("--limit", type=int, help="MiB that Prometheus may have (needs root).")
     arguments = parser.parse_args()
     count, days = arguments.workloads, arguments.days
     cpu, memory = generate(count, days)
@@ -209,29 +290,40 @@ async def main() -> None:
         for i in range(count)
     ]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        await asyncio.to_thread(fill, folder, cpu, memory)
+        folder = arguments.data or Path(name)
+        if not (folder / "data").is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread(fill, folder, cpu, memory)
         found: dict[str, object] = {}
 
-        async def ours(url: str, per_query: int) -> tuple[int, int]:
+        async def ours(url: str, per_query: int, parallel: int) -> tuple[int, int]:
             settings = msgspec.structs.replace(RecommenderSettings(), prometheus_address=url)
             source = PrometheusUsage(PrometheusHttp(settings, Telemetry(), SystemClock()), FixedClock(), Random(1))
-            found["usage"] = await source.load(workloads, Question(history=timedelta(days=days), per_query=per_query))
+            question = Question(history=timedelta(days=days), per_query=per_query, parallel=parallel)
+            found["usage"] = await source.load(workloads, question)
             return source.cost.requests, source.cost.samples
 
         print(f"{count} workloads, {days} days, a sample every {SCRAPE} s")
-        print(f"{'':24} {'seconds':>8} {'requests':>9} {'samples':>10} {'CPU s':>7} {'heap MiB':>9} {'RSS MiB':>8}")
+        heads = ("seconds", "requests", "samples", "CPU s", "anon MiB", "file MiB", "both MiB")
+        print(f"{'':26}" + " ".join(f"{head:>9}" for head in heads))
         ways: list[tuple[str, Callable[[str], Awaitable[tuple[int, int]]]]] = [
             ("nothing asked", idle),
-            *((f"kubetide {each // 1000}k a query", partial(ours, per_query=each)) for each in arguments.per_query),
+            *(
+                (f"kubetide {each // 1000}k, {at_once} at a time", partial(ours, per_query=each, parallel=at_once))
+                for each in arguments.per_query
+                for at_once in arguments.parallel
+            ),
+            ("one by one", partial(one_by_one, count=count, days=days)),
         ]
-        ways.append(("one by one", partial(one_by_one, count=count, days=days)))
-        for title, ask in ways:
-            seconds, requests, samples, used, heap, peak = await measured(folder, ask)
-            print(f"{title:24} {seconds:8.1f} {requests:9} {samples:10} {used:7.1f} {heap:9.0f} {peak:8.0f}")
-        print(
-            f"rows differ from the generated percentiles by at most {check(workloads, found['usage'], cpu, memory):.2%}"
-        )
+        with confined(arguments.limit) if arguments.limit else nullcontext() as cgroup:
+            for title, ask in ways:
+                took = await measured(folder, ask, cgroup)
+                if took is None:
+                    print(f"{title:26}Prometheus was killed: {arguments.limit} MiB are not enough")
+                    continue
+                sizes = " ".join(f"{each:9.1f}" for each in (took.cpu, took.anon, took.file, took.both))
+                print(f"{title:26}{took.seconds:9.1f} {took.requests:9} {took.samples:9} {sizes}", flush=True)
+        check(workloads, found["usage"], cpu, memory)
 
 
 if __name__ == "__main__":

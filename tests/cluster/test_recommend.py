@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fake_prometheus import FakePrometheus
 from kubetide import crds
 from kubetide.api.objects.scheme import EVENTS, VPAS
 from kubetide.api.values.patch import MergePatch
@@ -21,7 +22,7 @@ from kubetide.recommend.core.rows import Row, rows
 from kubetide.recommend.gathering import Gathered, Sources, gather
 from kubetide.recommend.metrics_usage import Watch
 from kubetide.recommend.opencost import averaged
-from kubetide.recommend.prometheus_usage import CPU_METRIC, OOM_METRIC, Question
+from kubetide.recommend.prometheus_usage import CPU_METRIC, Question
 from kubetide.recommend.vpa_marks import read_marks
 from kubetide.testing.builders import (
     make_cron_job,
@@ -32,48 +33,9 @@ from kubetide.testing.builders import (
     make_stateful_set,
     make_vpa,
 )
-from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
 from simulated.cluster import pods, run
 
 Raw = dict[str, Any]
-
-
-class FakePrometheus:
-    """Answers range queries with constant usage for every pod given, and keeps what was asked."""
-
-    def __init__(self, known: Mapping[str, tuple[float, float]], *, fail: int = 0) -> None:
-        self.known, self.fail = known, fail
-        self.asked: list[Mapping[str, str]] = []
-
-    async def post(self, path: str, form: Mapping[str, str]) -> bytes:
-        self.asked.append(form)
-        if self.fail < 0:
-            raise PrometheusAnswer("status 401: <html>\nUnauthorized</html>")
-        if self.fail:
-            self.fail -= 1
-            raise Unavailable("Prometheus is away")
-        query = form["query"]
-        if path.endswith("/query"):
-            count = [{"metric": {"namespace": "default"}, "value": [0, str(len(self.known))]}] if self.known else []
-            return _answer("vector", count)
-        times = range(int(form["start"]), int(form["end"]) + 1, int(form["step"]))
-        if OOM_METRIC in query or "cfs" in query:
-            return _answer("matrix", [])
-        place = 0 if CPU_METRIC in query else 1
-        return _answer(
-            "matrix",
-            [
-                {
-                    "metric": {"namespace": "default", "pod": pod, "container": "main"},
-                    "values": [[at, str(amounts[place])] for at in times],
-                }
-                for pod, amounts in self.known.items()
-            ],
-        )
-
-
-def _answer(kind: str, result: list[Raw]) -> bytes:
-    return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}}).encode()
 
 
 ROLLOUT_CRD = {
@@ -140,6 +102,10 @@ def test_every_kind_gets_a_row_and_what_is_owned_gets_none() -> None:
             client, cluster.clock, Selection(labels="app=web", kinds=frozenset({"deployment"})), Sources()
         )
         assert [row.name for row in made(only)] == ["web"]
+        with pytest.raises(
+            InvalidInput, match="--kind: no workload is of kind 'pod'; there are: CronJob, DaemonSet, De"
+        ):
+            await gather(client, cluster.clock, Selection(kinds=frozenset({"pod"})), Sources())
 
     objects = [
         ROLLOUT_CRD,
@@ -199,6 +165,19 @@ def test_an_outage_delays_and_silence_is_one_line() -> None:
             await gather(client, cluster.clock, Selection(), Sources(find_prometheus=True, must_find=True))
 
     on_cluster([make_deployment("web", cpu="2")], check)
+
+
+def test_what_runs_now_and_then_is_found_too() -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        fake = FakePrometheus({"nightly-29916126-x2k7z": (0.3, 400 * 2**20)}, resting=True)
+        question = Question(history=timedelta(days=2))
+        found = await gather(client, cluster.clock, Selection(), Sources(prometheus=fake, question=question))
+        assert made(found)[0].recommended is not None
+        assert fake.asked[2]["query"].endswith("[172800s]))")
+
+    nightly = make_cron_job("nightly", cpu="1")
+    nightly["spec"]["schedule"] = "0 3 1 1 *"
+    on_cluster([nightly], check)
 
 
 def test_a_step_widens_until_the_budget_suffices() -> None:
@@ -350,11 +329,13 @@ def test_what_may_not_be_listed_is_named_and_nothing_at_all_is_an_error() -> Non
         found = await gather(client, cluster.clock, Selection(), Sources())
         assert [row.name for row in made(found)] == ["web"]
         assert [problem for problem in found.state.problems if "nodes cannot be listed" in problem]
+        # Unknown is not none: a target that nobody may read would be missed.
+        assert found.state.workloads[0].utilization is None
 
     async def nothing(cluster: SimCluster, client: Client) -> None:
         with pytest.raises(KubetideError, match=r"no workloads may be read: .*forbidden"):
             await gather(client, cluster.clock, Selection(), Sources())
 
     objects = [make_deployment("web", cpu="2"), make_stateful_set("db")]
-    on_cluster(objects, some, transport=lambda inner: Forbidding(inner, "nodes|statefulsets"))
+    on_cluster(objects, some, transport=lambda inner: Forbidding(inner, "nodes|statefulsets|horizontalpodautoscalers"))
     on_cluster(objects, nothing, transport=lambda inner: Forbidding(inner, "/apis/(apps|batch)/"))

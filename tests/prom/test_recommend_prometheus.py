@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -23,6 +24,8 @@ MIB = 2**20
 SCRAPE, SLOT, DAYS = 60, 300, 3
 SLOTS = DAYS * 86400 // SLOT
 NAMES = ("web", "api")
+NIGHTLY = 'namespace="batch",pod="nightly-29916126-x2k7z",container="main"'
+"""It ran once, at the beginning."""
 
 
 class Ending(SystemClock):
@@ -39,6 +42,8 @@ def written(folder: Path, end: int, cpu: np.ndarray, memory: np.ndarray) -> None
     """Fill a store; every container is scraped twice, and the second scraper sees a little less memory."""
     begin = end - SLOTS * SLOT
     lines = ["# TYPE container_cpu_usage_seconds counter"]
+    once = range(0, 1800, SCRAPE)
+    lines += [f"container_cpu_usage_seconds_total{{{NIGHTLY}}} {at * 0.2:.1f} {begin + at}" for at in once]
     for number, name in enumerate(NAMES):
         for job in ("a", "b"):
             who = f'namespace="shop",pod="{name}-0",container="main",job="{job}"'
@@ -50,6 +55,7 @@ def written(folder: Path, end: int, cpu: np.ndarray, memory: np.ndarray) -> None
                     total += cpu[number, slot] * SCRAPE
             lines.append(f"container_cpu_usage_seconds_total{{{who}}} {total:.6f} {end}")
     lines.append("# TYPE container_memory_working_set_bytes gauge")
+    lines += [f"container_memory_working_set_bytes{{{NIGHTLY}}} {77 * MIB} {begin + at}" for at in once]
     for number, name in enumerate(NAMES):
         for job in ("a", "b"):
             who = f'namespace="shop",pod="{name}-0",container="main",job="{job}"'
@@ -86,6 +92,7 @@ async def test_rows_are_what_the_samples_say(tmp_path: Path) -> None:
         )
         for name in NAMES
     ]
+    workloads.append(replace(workloads[0], kind="CronJob", api_version="batch/v1", namespace="batch", name="nightly"))
     async with prometheus(tmp_path, free_port()) as url:
         settings = msgspec.structs.replace(RecommenderSettings(), prometheus_address=url)
 
@@ -94,7 +101,7 @@ async def test_rows_are_what_the_samples_say(tmp_path: Path) -> None:
             usage = await source.load(workloads, Question(history=timedelta(days=DAYS), budget=budget))
             return {row.name: row for row in rows(workloads, usage, Options(estimator="percentile=95"))}
 
-        whole, folded = await asked(), await asked(budget=4 * 2 * DAYS)
+        whole, folded = await asked(), await asked(budget=5 * 2 * DAYS)
     for number, name in enumerate(NAMES):
         row, bound = whole[name].recommended, folded[name].recommended
         assert row is not None
@@ -107,5 +114,8 @@ async def test_rows_are_what_the_samples_say(tmp_path: Path) -> None:
         assert bound.cpu_request_millis == pytest.approx(max(daily), rel=0.02)
         assert (bound.cpu_request_millis or 0) >= (row.cpu_request_millis or 0) * 0.99  # Prometheus interpolates
         assert "an upper bound" not in whole[name].reason
+    nightly = whole["nightly"].recommended
+    assert nightly is not None
+    assert (nightly.cpu_request_millis, nightly.memory_request_bytes) == (200, 77 * MIB)
     assert whole["web"].evidence.throttled == pytest.approx(0.25, abs=0.01)
     assert whole["api"].evidence.throttled is None

@@ -31,7 +31,8 @@ def render(chart: Chart, *, width: int = 80, height: int = 16, colour: bool = Fa
     _, y = chart.scales()
     ticks = y.ticks(max(2, (height - 3) // 3))
     margin = max([len(y.written(value)) for value in ticks], default=1) + 1
-    grid = _Grid(chart, columns=max(width - margin - 1, 4), rows=max(height - 4, 2))
+    legend = _legend(chart, width, colour=colour)[: max(1, height // 4)]
+    grid = _Grid(chart, columns=max(width - margin - 1, 4), rows=max(height - 3 - len(legend), 2))
     for layer in chart.layers:
         grid.draw(layer)
     labels = {grid.row_of(value): y.written(value) for value in ticks}
@@ -40,7 +41,7 @@ def render(chart: Chart, *, width: int = 80, height: int = 16, colour: bool = Fa
         edge = "┤" if number in labels else "│"
         lines.append(f"{labels.get(number, ''):>{margin}}{edge}{row}")
     lines.append(_x_axis(grid, margin))
-    lines.append(_legend(chart, width, colour=colour))
+    lines += legend
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -172,13 +173,17 @@ def _x_axis(grid: _Grid, margin: int) -> str:
     return " " * margin + "└" + "".join(line)
 
 
-def _legend(chart: Chart, width: int, *, colour: bool) -> str:
-    text, length = "", 0
+def _legend(chart: Chart, width: int, *, colour: bool) -> list[str]:
+    """Return what the colours mean, in as many lines as that takes: a line of the chart without a name misleads."""
+    lines, length = [""], 0
     for layer in chart.layers:
         room = len(layer.label) + 4
-        if not layer.label or length + room > width:
+        if not layer.label:
             continue
+        if length and length + room > width:
+            lines.append("")
+            length = 0
         mark = f"\x1b[{ANSI[layer.role]}m■\x1b[0m" if colour else "■"
-        text += f"  {mark} {layer.label}"
+        lines[-1] += f"  {mark} {layer.label[: max(1, width - 4)]}"
         length += room
-    return text
+    return lines

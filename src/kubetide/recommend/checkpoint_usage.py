@@ -54,17 +54,17 @@ async def load_checkpoints(
             problems.append(str(error))
             continue
         if checkpoint.count:
-            result[key_of(workload, checkpoint.container)] = _target(checkpoint, len(workload.containers))
+            result[key_of(workload, checkpoint.container)] = _target(checkpoint)
     return result
 
 
-def _target(checkpoint: Checkpoint, shared_by: int) -> Estimate:
+def _target(checkpoint: Checkpoint) -> Estimate:
     aggregates = Aggregates(Tuning())
     slot = aggregates.allocate(0)
     aggregates.cpu.load(slot, checkpoint.cpu)
     aggregates.memory.load(slot, checkpoint.memory)
     at = np.array([slot])
-    estimation = Estimation()
+    estimation = Estimation(min_cpu_millis=0.0, min_memory_bytes=0.0)  # `sized` raises to the least size of a pod
     amounts: Mapping[str, int] = {
         resource: int(
             estimate(
@@ -74,7 +74,7 @@ def _target(checkpoint: Checkpoint, shared_by: int) -> Estimate:
                 last=np.array([checkpoint.last]),
                 count=np.array([checkpoint.count]),
                 margin=np.array([estimation.margin]),
-                containers=np.array([shared_by]),
+                containers=np.array([1]),
                 estimation=estimation,
             )["target"][0]
         )

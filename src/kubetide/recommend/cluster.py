@@ -8,14 +8,14 @@ nodes, quotas and HPAs are read where that is allowed.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kubetide.api.objects.core import Node, Pod, PodTemplate, ResourceQuota
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ApiObject, TypedObject, controller_of
 from kubetide.api.objects.scheme import HPAS, NODES, PODS, RESOURCE_QUOTAS, Resource
 from kubetide.api.values.selectors import parse_selector
-from kubetide.errors import KubetideError, Unavailable
+from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
 from kubetide.recommend.core.workloads import Bounds, Container, Sizes, Workload, sizes
@@ -64,6 +64,7 @@ BUILT_IN = (
 )
 _OWNED = ("ReplicaSet", "Job")
 """Rows of their own only where nothing owns them."""
+_SHORT = {"deploy": "deployment", "sts": "statefulset", "ds": "daemonset", "rs": "replicaset", "cj": "cronjob"}
 _NOT_CUSTOM = ("", "apps", "batch", "extensions", "autoscaling", "policy")
 
 
@@ -77,6 +78,12 @@ class Selection:
     """In lower case; empty means all."""
     name: str = ""
     """Only workloads of this name."""
+
+
+def kind_named(text: str) -> str:
+    """Return a kind in lower case, from the ways in which kubectl takes it."""
+    name = text.lower()
+    return _SHORT.get(name, name.removesuffix("s"))
 
 
 @dataclass(slots=True)
@@ -95,18 +102,25 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
     state = ClusterState()
     namespace = selection.namespace or None
 
-    async def listed(resource: Resource[T], labels: str = "", within: str | None = namespace) -> tuple[T, ...]:
+    refused: set[Resource[Any]] = set()
+
+    async def listed(resource: Resource[T], within: str | None = namespace) -> tuple[T, ...]:
         try:
-            return (await client.list(resource, namespace=within, label_selector=labels)).items
+            return (await client.list(resource, namespace=within)).items
         except NotFound:
             return ()
         except Unavailable:
             raise
         except KubetideError as error:
             state.problems.append(f"{resource} cannot be listed: {' '.join(str(error).split())}")
+            refused.add(resource)
             return ()
 
     kinds = [*BUILT_IN, *await _custom(client, state.problems)]
+    # One of several clusters need not have every kind.
+    if not cluster and (unknown := selection.kinds - {kind.kind.lower() for kind in kinds}):
+        there = ", ".join(sorted(kind.kind for kind in kinds))
+        raise InvalidInput(f"no workload is of kind {min(unknown)!r}; there are: {there}", field="--kind")
     async with asyncio.TaskGroup() as group:
         # Owners are needed without the selector: a label of the Deployment need not be on its ReplicaSets.
         tasks = [group.create_task(listed(kind), name=f"recommend/{kind}") for kind in kinds]
@@ -124,7 +138,7 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
     for pod in state.pods:
         if (top := _top(pod, owners)) is not None:
             by_owner.setdefault(top, []).append(pod)
-    targets = _targets(hpas.result())
+    targets = _targets(hpas.result()) if HPAS not in refused else None
     for kind, each in objects:
         meta = each.metadata
         wanted = not selection.kinds or kind.kind.lower() in selection.kinds
@@ -135,7 +149,8 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
         key = (meta.namespace, kind.kind, meta.name)
         found = _workload(kind, each, by_owner.get(key, []))
         if found is not None:
-            state.workloads.append(replace(found, cluster=cluster, utilization=targets.get(key, {})))
+            utilization = None if targets is None else targets.get(key, {})
+            state.workloads.append(replace(found, cluster=cluster, utilization=utilization))
     state.bounds = Bounds(largest_node=_largest(state.nodes), quota_left=_left(quotas.result()))
     return state
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from kubetide.charts import Line, Marks, to_svg
+from kubetide.charts import Line, Marks, to_svg, to_text
 from kubetide.errors import InvalidInput
 from kubetide.recommend import Container, Row, Sizes, rows
 from kubetide.recommend.core.changes import compare
@@ -18,8 +18,9 @@ from kubetide.recommend.core.workloads import Usage, key_of
 from kubetide.recommend.outputs.html import to_html
 from kubetide.recommend.outputs.sarif import sarif
 from kubetide.recommend.outputs.table import table
-from kubetide.recommend.outputs.texts import Report, from_json, to_csv, to_json, to_markdown, to_yaml
-from unit.recommend.test_rows import MIB, WEB, one, usage
+from kubetide.recommend.outputs.texts import Report, evidence_text, from_json, to_csv, to_json, to_markdown, to_yaml
+from kubetide.replay.core.policies import OomKill
+from unit.recommend.test_rows import MIB, START, WEB, one, usage
 
 SMALL = replace(WEB, name="small", containers=(Container("main", Sizes(10, 10 * MIB)),))
 LONG = replace(WEB, name="a-name-that-is-much-longer-than-a-column-of-a-terminal-may-be|with-a-bar")
@@ -47,6 +48,9 @@ def test_csv_and_markdown_have_a_line_per_row(report: Report) -> None:
     read = list(csv.DictReader(io.StringIO(to_csv(report.rows))))
     assert [line["name"] for line in read] == [row.name for row in report.rows]
     assert read[0]["risk"] == "high"
+    assert (read[0]["days"], read[0]["samples"], read[0]["oom_kills"]) == ("8.00", "4608", "0")
+    assert 0 < float(read[0]["cpu_slack"]) < 1
+    assert (read[-1]["cpu_slack"], read[-1]["throttled"]) == ("", "")
     lines = to_markdown(report.rows).splitlines()
     assert len(lines) == 2 + len(report.rows)
     assert all(line.replace("\\|", "").count("|") == 10 for line in lines)
@@ -59,6 +63,23 @@ def test_the_table_fits_and_begins_with_what_is_too_small(report: Report, width:
     assert max(map(len, lines)) <= width
     assert "shop/small" in lines[1]
     assert "4 containers: 1 too small, 1 without usage" in " ".join(lines)
+
+
+def test_details_say_what_a_row_rests_on() -> None:
+    killed = replace(usage(), ooms=(OomKill(0, START + 600, 300.0 * MIB),))
+    text = " ".join(line.plain.strip() for line in table([one(WEB, killed)], details=True))
+    assert "8.0 days, 4,608 samples of 2 pods; p90 of CPU and of daily memory peaks, +15 %; 1 OOM kill; in 8.0" in text
+    assert text.endswith("1 container: 1 too small, 0 without usage; saves 1.1 cores, 1.0 GiB")
+    assert "with this request, in hindsight" in to_markdown([one(WEB, killed)])
+
+
+def test_a_short_history_is_told_in_minutes() -> None:
+    assert "in 30 minutes with this request" in evidence_text(one(WEB, usage(1 / 48)))
+    assert "history: 6.0 hours" in one(WEB, usage(0.25)).reason
+
+
+def test_nothing_found_is_one_sentence_without_a_table() -> None:
+    assert " ".join(line.plain for line in table([])).startswith("no workload was found")
 
 
 def test_sarif_has_a_result_for_what_does_not_fit(report: Report) -> None:
@@ -85,10 +106,19 @@ def test_changes_name_what_came_went_and_moved(report: Report) -> None:
     assert compare(report.rows, report.rows) == []
 
 
+def cpu_of(row: Row) -> int | None:
+    return None if row.recommended is None else row.recommended.cpu_request_millis
+
+
 def test_charts_show_the_band_and_the_sizes(report: Report) -> None:
     row = next(row for row in report.rows if row.name == "web")
     cpu, memory = charts(usage(), row, points=24)
-    assert [layer.label for layer in cpu.layers] == ["usage p50 to p95", "request", "limit", "recommended"]
+    assert [layer.label for layer in cpu.layers] == [
+        "usage p50 to p95",
+        "request 1",
+        "limit 2",
+        f"recommended {cpu_of(row)}m",
+    ]
     band = memory.layers[0]
     assert len(getattr(band, "x")) == 24  # noqa: B009
     assert (getattr(band, "low") <= getattr(band, "high")).all()  # noqa: B009
@@ -106,8 +136,8 @@ def test_a_plot_shows_the_target_of_the_hpa_and_how_many_pods_there_were(report:
     cpu, memory = charts(usage(), row, targets={"cpu": 50})
     line = cpu.layers[-1]
     assert isinstance(line, Line)
-    assert (line.label, line.y[0]) == ("HPA target", 0.5)
-    assert all(layer.label != "HPA target" for layer in memory.layers)
+    assert (line.label, line.y[0]) == ("HPA target 500m", 0.5)
+    assert not any(layer.label.startswith("HPA target") for layer in memory.layers)
     given = usage()
     given.cpu[:10, 1] = np.nan
     (pods,) = replicas(given, row).layers
@@ -119,9 +149,10 @@ def test_a_plot_shows_what_the_vpa_says_and_did() -> None:
     marks = VpaMarks(target=Sizes(300, 2**29), lower=Sizes(200), upper=Sizes(900), evictions=(1.0,), resizes=(2.0, 3.0))
     cpu, memory = charts(usage(), one(WEB, usage()), vpa=marks)
     lines = [(each.label, float(each.y[0])) for each in cpu.layers if isinstance(each, Line)]
-    assert lines[-3:] == [("VPA target", 0.3), ("VPA bounds", 0.2), ("", 0.9)]
+    assert lines[-3:] == [("VPA target 300m", 0.3), ("VPA lower bound 200m", 0.2), ("VPA upper bound 900m", 0.9)]
     assert [(each.label, each.x.size) for each in memory.layers if isinstance(each, Marks)] == [
         ("evictions", 1),
         ("resizes", 2),
     ]
     assert "VPA target" in to_svg(cpu)
+    assert "VPA upper bound 900m" in to_text(cpu, width=80, height=14)  # no label is left out for want of room

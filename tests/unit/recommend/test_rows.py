@@ -104,7 +104,7 @@ def test_adaptive_learns_a_size_between_usage_and_request() -> None:
 @pytest.mark.parametrize("name", ["median", "percentile=0", "percentile=x", "percentile=101"])
 def test_an_unknown_estimator_is_named(name: str) -> None:
     with pytest.raises(InvalidInput, match="--estimator"):
-        estimator(name, 1, {})
+        estimator(name, {})
 
 
 def test_the_backtest_counts_samples_above_the_request() -> None:
@@ -136,14 +136,14 @@ def test_day_by_day_judges_what_the_days_before_recommended() -> None:
     sizes = [np.ceil(300 * 1.15), np.ceil(300 * 1.15), np.ceil(900 * 1.15)]
     used = [287 * 300 + 300, 287 * 300 + sizes[1], 288 * 300]
     assert forward.memory_slack == pytest.approx(1 - sum(used) / (288 * sum(sizes)))
-    assert "recommended day by day from the days before: 1 container-days above" in evidence_text(row)
+    assert "recommended day by day from the days before: 1 container-day above" in evidence_text(row)
 
 
 def test_what_comes_later_does_not_change_an_earlier_day() -> None:
     long, short = usage(6), usage(6)
     short = replace(short, cpu=short.cpu[: 4 * 288], memory=short.memory[: 4 * 288])
     for name in ("vpa", "adaptive", "krr", "percentile=90"):
-        make = estimator(name, 1, {})
+        make = estimator(name, {})
         ((whole,), (part,)) = (estimate_all([each], make) for each in (long, short))
         assert whole.by_day[:3] == part.by_day
         assert whole.by_day[3] == part.size
@@ -156,7 +156,7 @@ def test_a_day_is_too_little_to_judge_day_by_day() -> None:
 def test_departed_pods_count_and_are_named() -> None:
     row = one(replace(WEB, pods=frozenset({"web-2"})), usage())
     assert row.evidence.departed_pods == 1
-    assert "1 departed pods matched by name" in row.notes
+    assert "1 departed pod matched by name" in row.notes
 
 
 @pytest.mark.parametrize(
@@ -280,6 +280,18 @@ def test_the_pod_minimum_is_shared_by_the_containers_of_a_pod() -> None:
     pair = replace(WEB, containers=(Container("main"), Container("proxy")))
     found = rows([pair], {key_of(pair, name): idle for name in ("main", "proxy")})
     assert {amounts(row)[1] for row in found} == {125 * MIB}
+    assert {amounts(row)[0] for row in found} == {12}  # as the recommender divides 25
+
+
+def test_a_request_below_the_pod_minimum_alone_is_no_risk() -> None:
+    idle = replace(usage(2, pods=1), cpu=np.full((576, 1), 0.001), memory=np.full((576, 1), 30.0 * MIB))
+    enough = replace(WEB, containers=(Container("main", Sizes(20, 64 * MIB)),))
+    row = one(enough, idle)
+    assert amounts(row) == (25, 250 * MIB)
+    assert row.risk == "none"
+    assert "memory raised from 35Mi: least size of the recommender" in row.notes
+    tight = replace(WEB, containers=(Container("main", Sizes(20, 32 * MIB)),))
+    assert one(tight, idle).risk == "medium"
 
 
 def test_savings_are_summed_per_namespace() -> None:

@@ -53,6 +53,7 @@ def test_a_price_that_cannot_be_read_is_one_line(text: str, capsys: pytest.Captu
         ["--max", "cpu=x"],
         ["--prometheus", "localhost:9090"],
         ["--prometheus", "http://127.0.0.1:1", "--prometheus-header", "x"],
+        ["--prometheus", "https://127.0.0.1:1", "--prometheus-ca", __file__],
         ["-l", "a=b=c"],
         ["--prometheus", "https://127.0.0.1:1", "--prometheus-sigv4", "eu-west-1"],
     ],

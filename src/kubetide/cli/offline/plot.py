@@ -14,7 +14,7 @@ from kubetide.cli.offline.usage_sources import Progress, sources_of, usage_optio
 from kubetide.cli.places import client_of
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput
-from kubetide.recommend.cluster import Selection
+from kubetide.recommend.cluster import Selection, kind_named
 from kubetide.recommend.core.plots import VpaMarks, charts, replicas
 from kubetide.recommend.core.rows import rows
 from kubetide.recommend.core.workloads import Usage, key_of
@@ -38,7 +38,7 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
         raise click.UsageError("-o png is for a file: kubetide plot … -o png > plot.png")
     namespace, _, name = workload.rpartition("/")
     chosen = namespace or invocation.namespace or "default"
-    selection = Selection(namespace=chosen, kinds=frozenset({kind.lower()} if kind else ()), name=name)
+    selection = Selection(namespace=chosen, kinds=frozenset({kind_named(kind)} if kind else ()), name=name)
     found, marks = asyncio.run(_gather(invocation, selection, given))
     workloads = found.state.workloads
     if not workloads:

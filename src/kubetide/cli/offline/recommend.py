@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from kubetide.cli.offline.record import DURATION
 from kubetide.cli.offline.usage_sources import Progress, pair, sources_of, usage_options
 from kubetide.cli.places import client_of
 from kubetide.clock import SystemClock
-from kubetide.errors import InvalidInput
+from kubetide.errors import InvalidInput, KubetideError
+from kubetide.kube.client.client import Client
 from kubetide.kube.client.kubeconfig import context_names
-from kubetide.recommend.cluster import Selection
+from kubetide.recommend.cluster import Selection, kind_named
 from kubetide.recommend.core.changes import Difference, compare
 from kubetide.recommend.core.estimators import estimator
 from kubetide.recommend.core.patches import LAYOUTS, vpas
@@ -95,7 +96,7 @@ def command(
     selection = Selection(
         namespace="" if invocation.all_namespaces else invocation.namespace or "",
         labels=given["selector"],
-        kinds=frozenset(kind.lower().removesuffix("s") for kind in given["kinds"]),
+        kinds=frozenset(map(kind_named, given["kinds"])),
     )
     last = None if older is None else from_json(older.read_bytes(), str(older))
     parse_selector(selection.labels)
@@ -103,8 +104,9 @@ def command(
     threshold = None if fail_over is None else percent(fail_over, "--fail-over")
     price_list = read_prices("" if given["price"] == "none" else given["price"])
     clock = SystemClock()
-    found = asyncio.run(_gather(invocation, _contexts(invocation, given["all_contexts"]), selection, given, clock))
-    problems = tuple(problem for each in found.values() for problem in each.problems(len(found) > 1))
+    contexts = _contexts(invocation, given["all_contexts"])
+    found, unread = asyncio.run(_gather(invocation, contexts, selection, given, clock))
+    problems = (*unread, *(problem for each in found.values() for problem in each.problems(len(contexts) > 1)))
     nodes = {cluster: each.state.nodes for cluster, each in found.items()}
     made = rows(
         [workload for each in found.values() for workload in each.state.workloads],
@@ -136,31 +138,45 @@ def command(
     else:
         usage = {key: each for one in found.values() for key, each in one.usage.items() if isinstance(each, Usage)}
         _print(report, usage, output, details=details)
-    return 1 if threshold is not None and any(_differs(row, threshold) for row in made) else 0
+    return 1 if unread or (threshold is not None and any(_differs(row, threshold) for row in made)) else 0
 
 
 def _contexts(invocation: Invocation, every: bool) -> list[str]:
     """Return the contexts to look at; an empty name is the current one."""
     if every:
-        return context_names(path=invocation.kubeconfig)
+        if not (names := context_names(path=invocation.kubeconfig)):
+            raise InvalidInput("the kubeconfig has no context", field="--all-contexts")
+        return names
     return [name for name in (invocation.context or "").split(",") if name] or [""]
 
 
 async def _gather(
     invocation: Invocation, contexts: list[str], selection: Selection, given: Mapping[str, Any], clock: SystemClock
-) -> dict[str, Gathered]:
-    """Read one cluster after the other; rows name their cluster where there are several."""
+) -> tuple[dict[str, Gathered], list[str]]:
+    """Read one cluster after the other; rows name their cluster where there are several.
+
+    One of several that cannot be read is named and leaves the others their rows.
+    """
     found: dict[str, Gathered] = {}
+    unread: list[str] = []
     tell = Progress(clock) if sys.stderr.isatty() else None
-    for context in contexts:
-        client = client_of(replace(invocation, context=context or None))
-        cluster = context if len(contexts) > 1 else ""
-        try:
+    async with AsyncExitStack() as stack:
+        clients: dict[str, Client] = {}  # all before the first is asked: a misspelt context is said at once
+        for context in contexts:
+            clients[context] = client_of(replace(invocation, context=context or None))
+            stack.push_async_callback(clients[context].close)
+        for context, client in clients.items():
+            cluster = context if len(contexts) > 1 else ""
             sources = replace(sources_of(given, clock), opencost=not given["price"])
-            found[cluster] = await gather(client, clock, selection, sources, cluster=cluster, progress=tell)
-        finally:
-            await client.close()
-    return found
+            try:
+                found[cluster] = await gather(client, clock, selection, sources, cluster=cluster, progress=tell)
+            except KubetideError as error:
+                if not cluster:
+                    raise
+                unread.append(f"{context}: no rows of this cluster: {' '.join(str(error).split())}")
+    if not found:
+        raise KubetideError(f"no cluster can be read: {unread[0]}")
+    return found, unread
 
 
 def _print(report: Report, usage: Mapping[ContainerKey, Usage], output: str, *, details: bool) -> None:
@@ -220,7 +236,7 @@ def _options(given: Mapping[str, Any]) -> Options:
         keep_qos=given["keep_qos"],
         estimators=installed_estimators(),
     )
-    estimator(options.estimator, 1, options.estimators)  # an unknown name is said before anything is read
+    estimator(options.estimator, options.estimators)  # an unknown name is said before anything is read
     return replace(options, limits=LimitPolicy.RATIO) if given["keep_ratio"] else options
 
 

@@ -32,7 +32,11 @@ _OPTIONS = (
     click.option(
         "--prometheus-header", "headers", multiple=True, metavar="NAME=VALUE", help="A header, such as a tenant."
     ),
-    click.option("--prometheus-ca", type=click.Path(path_type=Path, exists=True), help="CA certificates to trust."),
+    click.option(
+        "--prometheus-ca",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="CA certificates to trust.",
+    ),
     click.option(
         "--prometheus-sigv4",
         default="",
@@ -76,11 +80,19 @@ def sources_of(given: Mapping[str, Any], clock: SystemClock) -> Sources:
         password=given["prometheus_password"],
         prometheus_insecure=given["prometheus_insecure"],
     )
-    tls = ssl.create_default_context(cafile=str(given["prometheus_ca"])) if given["prometheus_ca"] else None
+    tls = _trusting(given["prometheus_ca"]) if given["prometheus_ca"] else None
     headers = dict(pair(text, "--prometheus-header") for text in given["headers"])
     sign = _signer(given["prometheus_sigv4"], clock, os.environ)
     prometheus = PrometheusHttp(settings, Telemetry(), clock, headers=headers, tls=tls, sign=sign)
     return Sources(prometheus=prometheus, question=question, watch=watch)
+
+
+def _trusting(file: Path) -> ssl.SSLContext:
+    """Return what trusts the certificates of a file."""
+    try:
+        return ssl.create_default_context(cafile=str(file))
+    except (ssl.SSLError, OSError) as error:
+        raise InvalidInput(f"{file} has no certificates in PEM form: {error}", field="--prometheus-ca") from error
 
 
 def _signer(

@@ -1,6 +1,7 @@
 """From samples to sizes: the estimators by name.
 
-    vpa             the recommender's own model: decaying histograms, daily memory peaks, p90 + 15 %, the pod minimum
+    vpa             the recommender's own model: decaying histograms, daily memory peaks, p90 + 15 %; `minimum` has its
+                    least size of a pod
     adaptive        sizes that learn from what they would have cost
     krr             p95 of CPU, peak + 15 % of memory
     percentile=95   that percentile of CPU, peak of memory, over all pods together
@@ -21,23 +22,22 @@ from kubetide.replay.core.plain import VpaPolicy
 from kubetide.replay.core.policies import Decision, Fleet, OomKill, Period, SizePolicy, size_policy
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.vpa.core.policy import CPU, MEMORY
-from kubetide.vpa.recommender.core.estimator import Estimation
+from kubetide.vpa.recommender.core.estimator import Estimation, floors
 
 Maker = Callable[[Fleet], SizePolicy]
 BUILT_IN = ("vpa", "adaptive", "krr")
 _DAY = 86400
-_MIN_CPU, _MIN_MEMORY = 25.0, 250.0 * 2**20
 COLUMNS = 512
 """Pods estimated in one go: bounds the memory of a large cluster."""
 
 
-def estimator(name: str, shared_by: int, others: Mapping[str, Maker]) -> Maker:
-    """Return the maker of an estimator; the pod minimum of `vpa` is shared by the containers of a pod."""
+def estimator(name: str, others: Mapping[str, Maker]) -> Maker:
+    """Return the maker of an estimator."""
     if name in others:
         return others[name]
     if name == "vpa":
-        share = Estimation(min_cpu_millis=_MIN_CPU / shared_by, min_memory_bytes=_MIN_MEMORY / shared_by)
-        return partial(VpaPolicy, estimation=share)
+        # Without the pod minimum: what usage needs and what the minimum adds are told apart.
+        return partial(VpaPolicy, estimation=Estimation(min_cpu_millis=0.0, min_memory_bytes=0.0))
     if name in BUILT_IN:
         return size_policy(name)
     head, _, number = name.partition("=")
@@ -51,6 +51,14 @@ def estimator(name: str, shared_by: int, others: Mapping[str, Maker]) -> Maker:
         return partial(PercentilePolicy, share=percent / 100)
     known = ", ".join([*BUILT_IN, "percentile=95", *sorted(others)])
     raise InvalidInput(f"unknown estimator {name!r}, known are {known}", field="--estimator")
+
+
+def minimum(name: str, shared_by: int, others: Mapping[str, Maker]) -> tuple[int, int]:
+    """Return millicores and bytes below which no container is sized; the containers of a pod share its minimum."""
+    if name != "vpa" or name in others:
+        return 0, 0
+    cpu, memory = (floors(resource, Estimation(), np.array([shared_by])) for resource in (CPU, MEMORY))
+    return int(cpu[0]), int(memory[0])
 
 
 def percentile_used(name: str) -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
 from kubetide.charts import Axis, Band, Chart, Line, Marks, Role, Unit
+from kubetide.charts.axes import written
 from kubetide.charts.chart import Layer, Numbers
 from kubetide.recommend.core.rows import Row
 from kubetide.recommend.core.workloads import NOTHING, Sizes, Usage
@@ -34,14 +34,14 @@ def charts(
     row: Row,
     *,
     points: int = POINTS,
-    targets: Mapping[str, int] = MappingProxyType({}),
+    targets: Mapping[str, int] | None = None,
     vpa: VpaMarks = _NO_MARKS,
 ) -> tuple[Chart, Chart]:
     """Return the charts of CPU and memory; samples are folded into `points` intervals.
 
-    `targets` are utilization targets of an HPA in percent: lines at that share of the request.
+    `targets` are utilization targets of an HPA in percent, if they are known: lines at that share of the request.
     """
-    new = row.recommended
+    new, shares = row.recommended, targets or {}
     ends = np.array([usage.start, usage.start + (len(usage.cpu) - 1) * usage.step], dtype=np.float64)
     kills = np.array([kill.at_seconds for kill in usage.ooms], dtype=np.float64)
     cpu = _chart(
@@ -53,10 +53,10 @@ def charts(
             ("request", Role.REQUEST, _scaled(row.current.cpu_request_millis)),
             ("limit", Role.LIMIT, _scaled(row.current.cpu_limit_millis)),
             ("recommended", Role.TARGET, _scaled(new.cpu_request_millis if new else None)),
-            ("HPA target", Role.OTHER, _share(_scaled(row.current.cpu_request_millis), targets.get(CPU))),
+            ("HPA target", Role.OTHER, _share(_scaled(row.current.cpu_request_millis), shares.get(CPU))),
             ("VPA target", Role.BOUNDS, _scaled(vpa.target.cpu_millis)),
-            ("VPA bounds", Role.BOUNDS, _scaled(vpa.lower.cpu_millis)),
-            ("", Role.BOUNDS, _scaled(vpa.upper.cpu_millis)),
+            ("VPA lower bound", Role.BOUNDS, _scaled(vpa.lower.cpu_millis)),
+            ("VPA upper bound", Role.BOUNDS, _scaled(vpa.upper.cpu_millis)),
         ),
         _marks(vpa),
     )
@@ -69,10 +69,10 @@ def charts(
             ("request", Role.REQUEST, row.current.memory_request_bytes),
             ("limit", Role.LIMIT, row.current.memory_limit_bytes),
             ("recommended", Role.TARGET, new.memory_request_bytes if new else None),
-            ("HPA target", Role.OTHER, _share(row.current.memory_request_bytes, targets.get(MEMORY))),
+            ("HPA target", Role.OTHER, _share(row.current.memory_request_bytes, shares.get(MEMORY))),
             ("VPA target", Role.BOUNDS, vpa.target.memory_bytes),
-            ("VPA bounds", Role.BOUNDS, vpa.lower.memory_bytes),
-            ("", Role.BOUNDS, vpa.upper.memory_bytes),
+            ("VPA lower bound", Role.BOUNDS, vpa.lower.memory_bytes),
+            ("VPA upper bound", Role.BOUNDS, vpa.upper.memory_bytes),
         ),
         [*([Marks(label="OOM kills", x=kills)] if kills.size else []), *_marks(vpa)],
     )
@@ -98,7 +98,14 @@ def _chart(
 ) -> Chart:
     layers: list[Layer] = [Band(label="usage p50 to p95", x=band[0], low=band[1], high=band[2])]
     layers += [
-        Line(label=label, x=ends, y=np.full(2, float(value)), role=role, dashed=_dashed(label, role))
+        # With the amount: without colours it is what tells lines apart.
+        Line(
+            label=f"{label} {written(value, unit)}",
+            x=ends,
+            y=np.full(2, float(value)),
+            role=role,
+            dashed=_dashed(label, role),
+        )
         for label, role, value in lines
         if value is not None
     ]

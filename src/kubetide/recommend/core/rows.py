@@ -100,12 +100,10 @@ def rows(
     for workload in workloads:
         for container in workload.containers:
             key = key_of(workload, container.name)
-            sizes: Sizes | None = None
-            notes: list[str] = []
+            planned[key] = Planned(workload, container, None, [])
             if (given := usage.get(key)) is not None and key in estimates:
-                series = given if isinstance(given, Usage) else None
-                sizes, notes = sized(estimates[key].size, workload, series, chosen)
-            planned[key] = Planned(workload, container, sizes, notes)
+                made = sized(estimates[key].size, workload, given if isinstance(given, Usage) else None, chosen)
+                planned[key] = Planned(workload, container, made.sizes, made.notes, made.needed)
     within(list(planned.values()), bounds or {})
     for key, each in planned.items():
         if each.sizes is None:
@@ -169,19 +167,17 @@ def _estimates(
     workloads: Sequence[Workload], usage: Mapping[ContainerKey, Usage | Estimate], options: Options
 ) -> dict[ContainerKey, Estimated]:
     found: dict[ContainerKey, Estimated] = {}
-    by_share: dict[int, list[tuple[ContainerKey, Usage]]] = {}
+    members: list[tuple[ContainerKey, Usage]] = []
     for workload in workloads:
         for container in workload.containers:
             key = key_of(workload, container.name)
             match usage.get(key):
                 case Usage() as series if series.samples:
-                    by_share.setdefault(len(workload.containers), []).append((key, series))
+                    members.append((key, series))
                 case Estimate() as one:
                     found[key] = Estimated((one.cpu_millis / 1000, float(one.memory_bytes)))
-    for share, members in sorted(by_share.items()):
-        make = estimator(options.estimator, share, options.estimators)
-        results = estimate_all([series for _, series in members], make)
-        found.update((key, result) for (key, _), result in zip(members, results, strict=True))
+    results = estimate_all([series for _, series in members], estimator(options.estimator, options.estimators))
+    found.update((key, result) for (key, _), result in zip(members, results, strict=True))
     return found
 
 
@@ -205,13 +201,13 @@ def _row(
     evidence = _evidence(workload, given, old, requests, options)
     if series is not None:
         past = [
-            _at_most(sized(size, workload, until(series, day), options)[0], planned.held)
+            _at_most(sized(size, workload, until(series, day), options).sizes, planned.held)
             for day, size in enumerate(estimate.by_day, start=1)
         ]
         evidence = msgspec.structs.replace(evidence, day_by_day=walk_forward(series, past))
     confidence, reason = _confidence(given, workload)
     if evidence.departed_pods:
-        more.append(f"{evidence.departed_pods} departed pods matched by name")
+        more.append(f"{counted(evidence.departed_pods, 'departed pod')} matched by name")
     elif series is not None and workload.kind not in ("DaemonSet", "StatefulSet"):
         more.append("no departed pods in the history")
     return Row(
@@ -224,7 +220,7 @@ def _row(
         sidecar=container.sidecar,
         position=workload.containers.index(container),
         replicas=workload.replicas,
-        risk=_risk(old, requests, evidence),
+        risk=_risk(old, requests, planned.needed, evidence),
         current=_amounts(old, container.limits),
         recommended=_amounts(requests, limits),
         confidence=confidence,
@@ -237,8 +233,20 @@ def _row(
     )
 
 
+def lasting(days: float) -> str:
+    """Return how long that is, for people."""
+    if days >= 1.0:
+        return f"{days:.1f} days"
+    return f"{days * 24:.1f} hours" if days * 24 >= 1.0 else counted(round(days * 1440), "minute")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return how many there are of something."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _at_most(sizes: Sizes, held: Sizes) -> Sizes:
-    """Return what would have been recommended if there had been as little room as there is today."""
+    """Return the smaller of two sizes each; what is not known bounds nothing."""
 
     def least(amount: int | None, bound: int | None) -> int | None:
         return amount if amount is None or bound is None else min(amount, bound)
@@ -252,7 +260,7 @@ def _evidence(workload: Workload, given: Usage | Estimate, old: Sizes, new: Size
     departed = sum(pod not in workload.pods for pod in given.pods)
     return Evidence(
         source=given.source,
-        days=round(given.days, 2),
+        days=round(given.days, 4),
         samples=given.samples,
         pods=len(given.pods),
         departed_pods=departed,
@@ -266,9 +274,9 @@ def _evidence(workload: Workload, given: Usage | Estimate, old: Sizes, new: Size
 
 def _confidence(given: Usage | Estimate, workload: Workload) -> tuple[str, str]:
     days, samples = given.days, given.samples
-    text = f"{days:.1f} days, {samples:,} samples"
+    text = f"{lasting(days)}, {samples:,} samples"
     if isinstance(given, Usage):
-        text += f" of {len(given.pods)} pods" if len(given.pods) != 1 else " of 1 pod"
+        text += f" of {counted(len(given.pods), 'pod')}"
     else:
         text += f" in {given.source}, no series to test against"
     if days < 1.0:
@@ -282,14 +290,16 @@ def _confidence(given: Usage | Estimate, workload: Workload) -> tuple[str, str]:
     return ("high" if isinstance(given, Usage) else "medium"), text
 
 
-def _risk(old: Sizes, new: Sizes, evidence: Evidence) -> str:
+def _risk(old: Sizes, new: Sizes, needed: Sizes, evidence: Evidence) -> str:
+    """Return how bad the requests of today are; that they are below some least size does not make them bad."""
+    wanted = _at_most(new, needed)
     before, after = evidence.with_current, evidence.with_recommended
     above = (before.memory_days_above or 0) if before is not None else 0
     better = (after.memory_days_above or 0) if after is not None else 0
-    if evidence.oom_kills or (_too_small(old.memory_bytes, new.memory_bytes) and above > better):
+    if evidence.oom_kills or (_too_small(old.memory_bytes, wanted.memory_bytes) and above > better):
         return "high"
     missing = (old.cpu_millis is None and new.cpu_millis) or (old.memory_bytes is None and new.memory_bytes)
-    if missing or _too_small(old.memory_bytes, new.memory_bytes) or _too_small(old.cpu_millis, new.cpu_millis):
+    if missing or _too_small(old.memory_bytes, wanted.memory_bytes) or _too_small(old.cpu_millis, wanted.cpu_millis):
         return "medium"
     return "none"
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from kubetide.api.values.quantity import readable_bytes
-from kubetide.recommend.core.estimators import Maker
+from kubetide.recommend.core.estimators import Maker, minimum
 from kubetide.recommend.core.workloads import NOTHING, Bounds, Container, Sizes, Usage, Workload
 from kubetide.vpa.core.policy import CPU, MEMORY
 
@@ -42,39 +42,52 @@ class Options:
     """Estimators beside the built-in ones."""
 
 
-def sized(
-    estimate: tuple[float, float],
-    workload: Workload,
-    usage: Usage | None,
-    options: Options,
-) -> tuple[Sizes, list[str]]:
-    """Return what a container should request, and why it differs from the estimate; `within` has what is about room."""
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """What a container should request, and why that differs from the estimate."""
+
+    sizes: Sizes
+    needed: Sizes
+    """What usage asks for, before minimums and bounds: a request below these alone is no risk."""
+    notes: list[str]
+
+
+def sized(estimate: tuple[float, float], workload: Workload, usage: Usage | None, options: Options) -> Sized:
+    """Return the sizes of a container from what its estimator says; `within` has what is about room."""
     notes: list[str] = []
     result: dict[str, int | None] = {}
+    needed: dict[str, int | None] = {}
     if options.keep_qos and all(one.requests == one.limits == NOTHING for one in workload.containers):
-        return NOTHING, ["no requests: QoS class BestEffort is kept"]
-    for resource, raw in zip((CPU, MEMORY), estimate, strict=True):
+        return Sized(NOTHING, NOTHING, ["no requests: QoS class BestEffort is kept"])
+    if workload.utilization is None:
+        notes.append("HPAs could not be read: one with a utilization target would add pods if requests shrink")
+    least = minimum(options.estimator, len(workload.containers), options.estimators)
+    for resource, raw, bottom in zip((CPU, MEMORY), estimate, least, strict=True):
         if not np.isfinite(raw):
-            result[resource] = None
+            result[resource] = needed[resource] = None
             continue
         amount = (raw * 1000.0 if resource == CPU else raw) * (1.0 + options.headroom)
-        percent = workload.utilization.get(resource)
+        percent = (workload.utilization or {}).get(resource)
         if percent and usage is not None:
-            needed = _per_pod(usage, resource) * 100.0 / percent
+            fitting = _per_pod(usage, resource) * 100.0 / percent
             text = f"HPA targets {percent} % of {resource}: "
-            if needed > amount:
-                amount = needed
+            if fitting > amount:
+                amount = fitting
                 notes.append(f"{text}sized so that the pods of today meet the target")
             else:
                 notes.append(f"{text}the pods of today meet it with this request")
         amount = float(_whole(resource, amount))
+        needed[resource] = int(amount)
+        if amount < bottom:
+            notes.append(f"{resource} raised from {spelt(resource, int(amount))}: least size of the recommender")
+            amount = float(_whole(resource, bottom))
         for limit, chosen, why in ((options.floor, max, "floor"), (options.ceiling, min, "ceiling")):
             bound = _of(limit, resource)
             if bound is not None and chosen(amount, float(bound)) != amount:
                 amount = float(bound)
                 notes.append(f"{resource} held at {spelt(resource, bound)}: {why}")
         result[resource] = int(amount)
-    return Sizes(result[CPU], result[MEMORY]), notes
+    return Sized(Sizes(result[CPU], result[MEMORY]), Sizes(needed[CPU], needed[MEMORY]), notes)
 
 
 @dataclass(slots=True)
@@ -86,6 +99,8 @@ class Planned:
     sizes: Sizes | None
     """None where nothing is recommended; it keeps what it has."""
     notes: list[str]
+    needed: Sizes = NOTHING
+    """What usage asks for."""
     held: Sizes = NOTHING
     """What it was held at."""
 

@@ -62,8 +62,8 @@ class Workload:
     cluster: str = ""
     pods: frozenset[str] = frozenset()
     """The names of its pods today."""
-    utilization: Mapping[str, int] = field(default_factory=dict)
-    """Targets of its HPA in percent of the request, by resource."""
+    utilization: Mapping[str, int] | None = field(default_factory=dict)
+    """Targets of its HPA in percent of the request, by resource; None where HPAs could not be read."""
     nodes: frozenset[str] = frozenset()
     """Where its pods run."""
 

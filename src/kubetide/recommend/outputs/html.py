@@ -16,7 +16,7 @@ from kubetide.recommend.core.rows import Row
 from kubetide.recommend.core.sizing import short
 from kubetide.recommend.core.workloads import ContainerKey, Usage
 from kubetide.recommend.outputs.table import summary
-from kubetide.recommend.outputs.texts import Report, evidence_text
+from kubetide.recommend.outputs.texts import Report, why
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 _PLOT_POINTS = 60
@@ -58,7 +58,7 @@ def _rows(rows: Sequence[Row], usage: Mapping[ContainerKey, Usage]) -> list[dict
                 if row.saved_money is not None
                 else f"{row.saved_cpu_millis / 1000:.1f}c {row.saved_memory_bytes / 2**30:.1f}Gi",
                 "confidence": row.confidence,
-                "why": "; ".join(dict.fromkeys((evidence_text(row), row.reason, *row.notes))),
+                "why": why(row),
                 "plot": None if samples is None else _plot(samples, row),
             }
         )

@@ -8,9 +8,9 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from kubetide.recommend.core.rows import Row, Total, by_namespace
+from kubetide.recommend.core.rows import Row, Total, by_namespace, counted
 from kubetide.recommend.core.sizing import short
-from kubetide.recommend.outputs.texts import evidence_text
+from kubetide.recommend.outputs.texts import why
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 _STYLES = {"high": "bold red", "medium": "yellow", "none": "green", "unknown": "dim"}
@@ -23,6 +23,8 @@ _LEAST = 16
 
 def table(rows: Sequence[Row], *, width: int = WIDTH, details: bool = False) -> list[Text]:
     """Return the lines of a table, and what the rows sum up to."""
+    if not rows:
+        return [Text(part) for part in wrap(summary(rows), width)]
     with_money = any(row.saved_money is not None for row in rows)
     head = ("WORKLOAD", "RISK", "CPU", "MEMORY", "SAVED/MO" if with_money else "SAVED", "TRUST")
     clusters = len({row.cluster for row in rows}) > 1
@@ -35,8 +37,8 @@ def table(rows: Sequence[Row], *, width: int = WIDTH, details: bool = False) -> 
         line.stylize(_STYLES[row.risk], name_width + 1, name_width + 1 + len(row.risk))
         lines.append(line)
         if details or row.recommended is None:
-            texts = "; ".join((evidence_text(row), *(row.notes if details else ())))
-            lines += [Text(f"  {part}", style="dim") for part in wrap(texts, max(20, width - 2))]
+            parts = wrap(why(row), max(20, width - 2), break_on_hyphens=False)
+            lines += [Text(f"  {part}", style="dim") for part in parts]
     totals = by_namespace(rows)
     if len(totals) > 1:
         lines += [Text(_total(each, with_cluster=clusters), style="dim") for each in totals[:_MOST_TOTALS]]
@@ -72,7 +74,9 @@ def summary(rows: Sequence[Row]) -> str:
     unknown = sum(row.risk == "unknown" for row in rows)
     priced = any(row.saved_money is not None for row in rows)
     money = sum(row.saved_money or 0.0 for row in rows) if priced else None
-    return f"{len(rows)} containers: {small} too small, {unknown} without usage; {saving(cpu, memory, money)}"
+    return (
+        f"{counted(len(rows), 'container')}: {small} too small, {unknown} without usage; {saving(cpu, memory, money)}"
+    )
 
 
 def _cells(row: Row, *, with_cluster: bool) -> tuple[str, ...]:

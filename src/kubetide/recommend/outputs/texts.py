@@ -9,7 +9,7 @@ import yaml
 
 from kubetide.errors import InvalidInput
 from kubetide.recommend.core.backtest import Backtest
-from kubetide.recommend.core.rows import Row, Total
+from kubetide.recommend.core.rows import Evidence, Row, Total, counted, lasting
 from kubetide.recommend.core.sizing import short
 from kubetide.vpa.core.policy import CPU, MEMORY
 
@@ -17,6 +17,8 @@ COLUMNS = (
     "cluster", "namespace", "kind", "name", "container", "replicas", "risk",
     "cpu_request", "cpu_recommended", "memory_request", "memory_recommended",
     "saved_cpu_millis", "saved_memory_bytes", "saved_money_per_month", "confidence", "reason", "notes",
+    "days", "samples", "percentile", "oom_kills", "throttled",
+    "memory_days_above", "cpu_minutes_above", "cpu_slack", "memory_slack", "cpu_slack_now", "memory_slack_now",
 )  # fmt: skip
 _TABLE = ("Workload", "Container", "Risk", "CPU", "CPU →", "Memory", "Memory →", "Confidence", "Why")
 
@@ -64,7 +66,7 @@ def to_csv(rows: Sequence[Row]) -> str:
                 _cell(row.current.memory_request_bytes), _cell(new.memory_request_bytes if new else None),
                 row.saved_cpu_millis, row.saved_memory_bytes,
                 "" if row.saved_money is None else f"{row.saved_money:.2f}",
-                row.confidence, row.reason, "; ".join(row.notes),
+                row.confidence, row.reason, "; ".join(row.notes), *_evidence_cells(row.evidence),
             ]
         )  # fmt: skip
     return out.getvalue()
@@ -84,10 +86,16 @@ def to_markdown(rows: Sequence[Row]) -> str:
             short(MEMORY, row.current.memory_request_bytes),
             short(MEMORY, new.memory_request_bytes if new else None),
             row.confidence,
-            "; ".join((evidence_text(row), *row.notes)),
+            why(row),
         )
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def why(row: Row) -> str:
+    """Return everything that speaks for a row: history, percentile, backtests, and which rules changed it."""
+    known = () if row.recommended is None else (row.reason, row.evidence.percentile)
+    return "; ".join(dict.fromkeys((*known, evidence_text(row), *row.notes)))
 
 
 def evidence_text(row: Row) -> str:
@@ -103,7 +111,9 @@ def evidence_text(row: Row) -> str:
             parts.append(f"{name} slack {new:.0%}" + ("" if old is None else f" instead of {old:.0%}"))
     if row.evidence.throttled is not None:
         parts.append(f"{row.evidence.throttled:.0%} of the CPU periods of the last day throttled")
-    text = f"in {row.evidence.days:.1f} days with this request, in hindsight: {', '.join(parts)}"
+    text = f"in {lasting(row.evidence.days)} with this request, in hindsight: {', '.join(parts)}"
+    if row.evidence.oom_kills:
+        text = f"{counted(row.evidence.oom_kills, 'OOM kill')}; {text}"
     if row.evidence.day_by_day is not None:
         text += f"; recommended day by day from the days before: {', '.join(_above(row.evidence.day_by_day))}"
     return text
@@ -112,10 +122,29 @@ def evidence_text(row: Row) -> str:
 def _above(judged: Backtest) -> list[str]:
     parts = []
     if judged.memory_days_above is not None:
-        parts.append(f"{judged.memory_days_above} container-days above the memory request")
+        parts.append(f"{counted(judged.memory_days_above, 'container-day')} above the memory request")
     if judged.cpu_minutes_above is not None:
-        parts.append(f"{judged.cpu_minutes_above:.0f} minutes of CPU above it")
+        parts.append(f"{counted(round(judged.cpu_minutes_above), 'minute')} of CPU above it")
     return parts
+
+
+def _evidence_cells(evidence: Evidence) -> list[str | int]:
+    before, after = evidence.with_current or Backtest(), evidence.with_recommended or Backtest()
+    shares = (after.cpu_slack, after.memory_slack, before.cpu_slack, before.memory_slack)
+    return [
+        f"{evidence.days:.2f}",
+        evidence.samples,
+        evidence.percentile,
+        evidence.oom_kills,
+        _share(evidence.throttled),
+        _cell(after.memory_days_above),
+        "" if after.cpu_minutes_above is None else f"{after.cpu_minutes_above:.0f}",
+        *(_share(each) for each in shares),
+    ]
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.4f}"
 
 
 def _cell(amount: int | None) -> str | int:

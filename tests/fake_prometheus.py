@@ -1,0 +1,81 @@
+"""A Prometheus with constant usage, in process or over HTTP."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from kubetide.errors import Unavailable
+from kubetide.recommend.prometheus_usage import CPU_METRIC, OOM_METRIC
+from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
+
+TOKEN = "t0k3n"
+Raw = dict[str, Any]
+
+
+class FakePrometheus:
+    """Answers range queries with constant usage for every pod given, and keeps what was asked."""
+
+    def __init__(
+        self,
+        known: Mapping[str, tuple[float, float]],
+        *,
+        fail: int = 0,
+        namespace: str = "default",
+        resting: bool = False,
+    ) -> None:
+        self.known, self.fail, self.namespace, self.resting = known, fail, namespace, resting
+        self.asked: list[Mapping[str, str]] = []
+
+    async def post(self, path: str, form: Mapping[str, str]) -> bytes:
+        self.asked.append(form)
+        if self.fail < 0:
+            raise PrometheusAnswer("status 401: <html>\nUnauthorized</html>")
+        if self.fail:
+            self.fail -= 1
+            raise Unavailable("Prometheus is away")
+        query = form["query"]
+        if path.endswith("/query") and self.resting and "count_over_time" not in query:
+            return _answer("vector", [])
+        if path.endswith("/query"):
+            count = (
+                [{"metric": {"namespace": self.namespace}, "value": [0, str(len(self.known))]}] if self.known else []
+            )
+            return _answer("vector", count)
+        times = range(int(form["start"]), int(form["end"]) + 1, int(form["step"]))
+        if OOM_METRIC in query or "cfs" in query:
+            return _answer("matrix", [])
+        place = 0 if CPU_METRIC in query else 1
+        return _answer(
+            "matrix",
+            [
+                {
+                    "metric": {"namespace": self.namespace, "pod": pod, "container": "main"},
+                    "values": [[at, str(amounts[place])] for at in times],
+                }
+                for pod, amounts in self.known.items()
+            ],
+        )
+
+
+def _answer(kind: str, result: list[Raw]) -> bytes:
+    return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}}).encode()
+
+
+@asynccontextmanager
+async def serving(known: FakePrometheus) -> AsyncIterator[str]:
+    """Serve answers to whoever has the token; yield the address."""
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return web.Response(status=401, text="<html>\n<b>Unauthorized</b></html>")
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        return web.Response(body=await known.post(request.path, form), content_type="application/json")
+
+    app = web.Application()
+    app.router.add_post("/api/v1/{query}", answer)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/")).rstrip("/")

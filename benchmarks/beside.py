@@ -7,9 +7,11 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -62,6 +64,18 @@ def wait_for(read: Callable[[], T], enough: Callable[[T], bool]) -> T:
             pass
         time.sleep(0.5)
     raise SystemExit(f"it did not come to it in {PATIENCE} s")
+
+
+def side_by_side(contestants: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+    """Let all run at the same time, so that whatever else the machine does slows all of them alike."""
+    with ThreadPoolExecutor(len(contestants)) as threads:
+        started = {name: threads.submit(work) for name, work in contestants.items()}
+        return {name: work.result() for name, work in started.items()}
+
+
+def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of each figure over several runs."""
+    return {what: median(run[what] for run in runs) for what in runs[0]}
 
 
 def free_port() -> int:

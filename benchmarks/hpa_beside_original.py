@@ -1,14 +1,14 @@
 """Our horizontal autoscaler and the one in kube-controller-manager, as processes, over the same objects.
 
     python -m benchmarks.hpa_beside_original --original PATH [--hpas N …] [--pods N] [--seconds N] [--qps N]
-                                              [--changing] [--tls]
+                                              [--changing] [--tls] [--runs N]
 
 PATH is kube-controller-manager; only its horizontal autoscaler is switched on, with five workers. Each contestant gets
 a fresh embedded API server in a process of its own, over plain HTTP on loopback or with `--tls`, with usage near the
 targets, so that sizes stay; with `--changing` it is another one in every sync period. Both count their turns in the
 same metric; once every autoscaler has had a first turn, turns, requests, CPU time and memory are taken over
-`--seconds`. Both may send `--qps` requests a second: with the default of kube-controller-manager (20) its limiter would
-be all that is measured.
+`--seconds`. Both run at the same time; of several runs the medians are compared. Both may send `--qps` requests a
+second: with the default of kube-controller-manager (20) its limiter would be all that is measured.
 """
 
 import argparse
@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from benchmarks.beside import free_port, process, samples, spent, wait_for, write_kubeconfig
+from benchmarks.beside import free_port, medians, process, samples, side_by_side, spent, wait_for, write_kubeconfig
 from benchmarks.hpa_round import fill
 
 from kubetide.clock import SystemClock
@@ -103,20 +104,28 @@ def commands(original: str, kubeconfig: Path, port: int, qps: int) -> dict[str, 
     }
 
 
+def contest(name: str, hpas: int, options: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Return the figures of one contestant, which gets an API server of its own."""
+    this = (sys.executable, "-m", __spec__.name, "--serve", "--hpas", str(hpas), "--pods", str(options.pods))
+    kind = [f"--{each}" for each in ("changing", "tls") if getattr(options, each)]
+    with process(*this, *kind) as server:
+        assert server.stdout is not None
+        kubeconfig = folder / f"{name}.kubeconfig"
+        write_kubeconfig(kubeconfig, server.stdout.readline().strip())
+        command, url = commands(options.original, kubeconfig, free_port(), options.qps)[name]
+        return run(command, url, hpas, options.seconds, folder / f"{name}.log")
+
+
 def compare(hpas: int, options: argparse.Namespace, folder: Path) -> None:
     print(f"{hpas:,} autoscalers, {options.pods:,} pods, sync period 15 s", flush=True)
-    results: dict[str, dict[str, float]] = {}
-    for name in ("kubetide", "original"):
-        this = (sys.executable, "-m", __spec__.name, "--serve", "--hpas", str(hpas), "--pods", str(options.pods))
-        kind = [f"--{each}" for each in ("changing", "tls") if getattr(options, each)]
-        with process(*this, *kind) as server:
-            assert server.stdout is not None
-            kubeconfig = folder / "kubeconfig"
-            write_kubeconfig(kubeconfig, server.stdout.readline().strip())
-            command, url = commands(options.original, kubeconfig, free_port(), options.qps)[name]
-            results[name] = run(command, url, hpas, options.seconds, folder / f"{name}.log")
-        print(f"  {name}: " + "  ".join(f"{what} {figure:,.1f}" for what, figure in results[name].items()), flush=True)
-    ratios = {what: results["original"][what] / max(figure, 1e-9) for what, figure in results["kubetide"].items()}
+    runs: dict[str, list[dict[str, float]]] = {"kubetide": [], "original": []}
+    contestants = {name: partial(contest, name, hpas, options, folder) for name in runs}
+    for _ in range(options.runs):
+        for name, figures in side_by_side(contestants).items():
+            runs[name].append(figures)
+            print(f"  {name}: " + "  ".join(f"{what} {figure:,.2f}" for what, figure in figures.items()), flush=True)
+    ours, theirs = (medians(runs[name]) for name in runs)
+    ratios = {what: theirs[what] / max(figure, 1e-9) for what, figure in ours.items()}
     print("  times ours: " + "  ".join(f"{what} {ratio:,.1f}" for what, ratio in ratios.items()), flush=True)
 
 
@@ -129,6 +138,7 @@ def main() -> None:
     parser.add_argument("--qps", type=int, default=2_000)
     parser.add_argument("--changing", action="store_true", help="other usage in every sync period")
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:

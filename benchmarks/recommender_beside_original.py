@@ -1,12 +1,14 @@
 """Our recommender and the original one, as processes, over the same objects on the same API server.
 
     python -m benchmarks.recommender_beside_original --original PATH [--vpas N] [--pods N] [--loops N] [--qps N]
+                                                      [--tls] [--runs N]
 
 PATH is the program `recommender` of the vertical autoscaler (1.7). Each contestant gets a fresh embedded API server in
-a process of its own, over plain HTTP on loopback: the same 1,000 VPAs and 10,000 pods with two containers each, and new
-usage every fifteen seconds. Both tell their own step times in the same metric, so both are read in the same way; CPU
-time and memory are what the kernel counts for the process. The first loop (reading everything) is shown apart.
-Client-side rate limits stay as they are by default in both unless `--qps` sets them.
+a process of its own, over plain HTTP on loopback or with `--tls`: the same 1,000 VPAs and 10,000 pods with two
+containers each, and new usage every fifteen seconds. Both tell their own step times in the same metric, so both are
+read in the same way; CPU time and memory are what the kernel counts for the process. The first loop (reading
+everything) is shown apart. Both run at the same time; of several runs the medians are compared. Client-side rate limits
+stay as they are by default in both unless `--qps` sets them.
 """
 
 import argparse
@@ -17,13 +19,15 @@ import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from benchmarks.beside import free_port, process, samples, spent, wait_for, write_kubeconfig
+from benchmarks.beside import free_port, medians, process, samples, side_by_side, spent, wait_for, write_kubeconfig
 from benchmarks.recommender_loop import STEPS, Usage, fill
 
 from kubetide.api.values.codec import encode
 from kubetide.clock import SystemClock
+from kubetide.embedded.apiserver.auth.identity import make_identity
 from kubetide.embedded.apiserver.http import serve
 from kubetide.embedded.apiserver.server import ApiServer
 
@@ -44,13 +48,15 @@ class LiveUsage(Usage):
         return self._made[1]
 
 
-def be_the_server(vpas: int, pods: int) -> None:
+def be_the_server(vpas: int, pods: int, *, tls: bool) -> None:
     """Serve the objects until killed; the first line of output is the address."""
 
     async def main() -> None:
-        api = ApiServer(clock=SystemClock())
+        clock = SystemClock()
+        api = ApiServer(clock=clock)
         api.metrics_provider = LiveUsage(fill(api, vpas, 2 * pods))
-        async with serve(api, anonymous=True) as serving:
+        context = make_identity(None, now=clock.now()).tls("127.0.0.1", now=clock.now()) if tls else None
+        async with serve(api, anonymous=True, tls=context) as serving:
             print(serving.url, flush=True)
             await asyncio.Event().wait()
 
@@ -86,7 +92,7 @@ def after(loops: int, port: int, pid: int) -> Reading:
 def run(name: str, program: list[str], options: argparse.Namespace, folder: Path) -> tuple[Reading, Reading]:
     """Return what a contestant had done after the first loop, and after the others."""
     this = (sys.executable, "-m", __spec__.name, "--serve", "--vpas", str(options.vpas), "--pods", str(options.pods))
-    with process(*this) as server:
+    with process(*this, *(["--tls"] if options.tls else [])) as server:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
         kubeconfig = folder / f"{name}.kubeconfig"
@@ -123,21 +129,32 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--loops", type=int, default=4)
     parser.add_argument("--qps", type=int, default=0)
+    parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        be_the_server(options.vpas, options.pods)
+        be_the_server(options.vpas, options.pods, tls=options.tls)
         return
     if not os.access(options.original, os.X_OK):
         raise SystemExit("--original: the path of upstream's recommender is needed")
     limits = f"{options.qps} requests/s" if options.qps else "as by default"
     print(f"{options.vpas:,} VPAs, {options.pods:,} pods with two containers; client-side limits: {limits}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        ours = [sys.executable, "-m", "kubetide", "run", "recommender"]
-        mine = show("kubetide", *run("kubetide", ours, options, Path(folder)))
-        theirs = show("original", *run("original", [options.original], options, Path(folder)))
+        programs = {
+            "kubetide": [sys.executable, "-m", "kubetide", "run", "recommender"],
+            "original": [options.original],
+        }
+        runs: dict[str, list[dict[str, float]]] = {name: [] for name in programs}
+        for _ in range(options.runs):
+            contestants = {
+                name: partial(run, name, program, options, Path(folder)) for name, program in programs.items()
+            }
+            for name, readings in side_by_side(contestants).items():
+                runs[name].append(show(name, *readings))
+    mine, theirs = (medians(runs[name]) for name in runs)
     for what, figure in mine.items():
-        print(f"{what}: {theirs[what] / figure:.1f} times ours")
+        print(f"{what}: {theirs[what]:.2f}, {theirs[what] / figure:.1f} times ours ({figure:.2f})")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,21 @@
 """How fast the simulation runs: simulated seconds per second for 100, 1,000 and 5,000 pods, and a day with autoscalers.
 
-    python benchmarks/simulation.py [PODS ...] [--hours H] [--no-day]
+    python benchmarks/simulation.py [PODS ...] [--hours H] [--no-day] [--large H] [--calls]
 
 Each cluster has deployments of 20 pods under daily load on nodes of 32 CPUs. Starting the pods is timed apart. The
 cluster then runs twice that long: once alone, and once with a reader that lists all pod metrics every 15 s, as an
 autoscaler does. Then follows a whole day of 200 pods in ten deployments, each with a horizontal autoscaler that is
-evaluated every 15 s; they follow their targets by a watch (`scale_watch_from: 10`).
+evaluated every 15 s; they follow their targets by a watch (`scale_watch_from: 10`). `--large H` adds H hours of about
+1,300 pods on 40 nodes with ten autoscalers, after 20 minutes in which they find their size.
 
 Every measurement has a process of its own. Time is the CPU time of that process: what a clock shows on a machine that
-is not busy with something else; the figures in brackets are by the clock.
+is not busy with something else; the figures in brackets are by the clock. With `--calls` what has autoscalers is run
+again and its Python calls are counted, which are the same on every machine however busy it is.
 """
 
 import argparse
 import asyncio
+import cProfile
 import multiprocessing
 import random
 import resource
@@ -94,15 +97,46 @@ async def measure(pods: int, hours: float) -> tuple[list[Span], int]:
     return spans, ready
 
 
-async def day_with_autoscalers() -> tuple[Span, int, int]:
-    """Live through a day; return how long it took and how many pods there were at least and at most."""
-    marks = Marks()
+class Lived(NamedTuple):
+    """What a time with autoscalers took, and how many pods there were at least and at most."""
+
+    span: Span
+    least: int
+    most: int
+    calls: int
+
+
+def a_day() -> tuple[Scenario, float, float]:
+    """Return 200 pods with ten autoscalers, and how many hours pass before and while they are measured."""
     scenario = make_scenario(200, most=400)
-    hpas = [
-        make_hpa(spec.name, target=spec.name, minimum=10, maximum=40, cpu_percent=45) for spec in scenario.workloads
+    return _with_autoscalers(scenario, minimum=10, maximum=40), 0.0, 24.0
+
+
+def large(hours: float) -> tuple[Scenario, float, float]:
+    """Return about 1,300 pods with ten autoscalers, in the same way."""
+    workloads = [
+        msgspec.structs.replace(one, replicas=100, load=LoadSpec(curve="diurnal", low=1000, high=2000, noise=0.1))
+        for one in make_scenario(200).workloads
     ]
+    nodes = ScenarioNodes(name="node", count=40, cpu="32", memory="128Gi")
+    scenario = Scenario(nodes=[nodes], workloads=workloads, metrics=MetricsSpec())
+    return _with_autoscalers(scenario, minimum=50, maximum=200), 1 / 3, hours
+
+
+def _with_autoscalers(scenario: Scenario, *, minimum: int, maximum: int) -> Scenario:
+    hpas = [
+        make_hpa(spec.name, target=spec.name, minimum=minimum, maximum=maximum, cpu_percent=45)
+        for spec in scenario.workloads
+    ]
+    return msgspec.structs.replace(scenario, objects=hpas)
+
+
+async def live(scenario: Scenario, before: float, hours: float, counted: bool) -> Lived:
+    """Live through hours with autoscalers; the start is part of them unless time passes before."""
+    marks = Marks()
     counts: list[int] = []
-    async with SimCluster(msgspec.structs.replace(scenario, objects=hpas)) as cluster:
+    profile = cProfile.Profile()
+    async with SimCluster(scenario) as cluster:
         world = Dependencies(client=cluster.client(), clock=cluster.clock, telemetry=Telemetry(), rng=random.Random(1))
         manager = Manager(name="day")
         settings = msgspec.structs.replace(HpaSettings(), leader_elect=False, scale_watch_from=10)
@@ -110,11 +144,19 @@ async def day_with_autoscalers() -> tuple[Span, int, int]:
             manager.add(component)
         async with asyncio.TaskGroup() as group:
             work = group.create_task(manager.run())
-            for _ in range(24):
-                await cluster.run_for(timedelta(hours=1))
+            if before:
+                await cluster.run_for(timedelta(hours=before))
+                marks.next()
+            if counted:
+                profile.enable()
+            for _ in range(max(1, round(hours))):
+                await cluster.run_for(timedelta(hours=hours / max(1, round(hours))))
                 counts.append(len(cluster.world.all(PODS)))
+            profile.disable()
+            span = marks.next()
             work.cancel()
-    return marks.next(), min(counts), max(counts)
+    calls = sum(entry.callcount for entry in profile.getstats()) if counted else 0
+    return Lived(span, min(counts), max(counts), calls)
 
 
 def _measured(work: Callable[..., Coroutine[Any, Any, T]], arguments: tuple[Any, ...]) -> tuple[T, int]:
@@ -134,6 +176,8 @@ def main() -> None:
     parser.add_argument("pods", nargs="*", type=int, default=[100, 1000, 5000])
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--day", action=argparse.BooleanOptionalAction, default=True, help="a day with autoscalers")
+    parser.add_argument("--large", type=float, nargs=1, default=[], help="so many hours of about 1,300 pods")
+    parser.add_argument("--calls", action="store_true", help="count Python calls as well")
     arguments = parser.parse_args()
     seconds = arguments.hours * 3600
     print("simulated seconds per CPU second (in brackets: per second by the clock)")
@@ -142,12 +186,17 @@ def main() -> None:
         (spans, ready), peak = apart(measure, pods, arguments.hours)
         alone, read = (f"{seconds / span.cpu:,.0f} ({seconds / span.real:,.0f})" for span in spans[1:])
         print(f"{pods:>6} {ready:>6} {spans[0].cpu:>8.2f} {alone:>18} {read:>18} {peak:>9}", flush=True)
-    if arguments.day:
-        (span, least, most), peak = apart(day_with_autoscalers)
+    for scenario, before, hours in [*([a_day()] if arguments.day else []), *map(large, arguments.large)]:
+        lived, peak = apart(live, scenario, before, hours, False)
         print(
-            f"a day of {least} to {most} pods with 10 autoscalers every 15 s: {span.cpu:.1f} s of CPU "
-            f"({span.real:.1f} s by the clock), {86_400 / span.cpu:,.0f} times real time, peak {peak} MiB"
+            f"{hours:g} hours of {lived.least} to {lived.most} pods with 10 autoscalers every 15 s: "
+            f"{lived.span.cpu:.1f} s of CPU ({lived.span.real:.1f} s by the clock), "
+            f"{hours * 3600 / lived.span.cpu:,.0f} times real time, peak {peak} MiB",
+            flush=True,
         )
+        if arguments.calls:
+            counted, _ = apart(live, scenario, before, hours, True)
+            print(f"  {counted.calls / (hours * 240):,.0f} Python calls every 15 s", flush=True)
 
 
 if __name__ == "__main__":

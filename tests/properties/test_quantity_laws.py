@@ -5,7 +5,14 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubetide.api.values.quantity import Notation, Quantity, cpu_millis, memory_bytes, parse_quantity
+from kubetide.api.values.quantity import (
+    Notation,
+    Quantity,
+    cpu_millis,
+    memory_bytes,
+    nanos_as_millis,
+    parse_quantity,
+)
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E-3", "e+0"]
 
@@ -46,6 +53,20 @@ def test_the_amount_is_the_number_rounded_up_to_nano(text: str) -> None:
 def test_the_fast_paths_agree_with_the_exact_one(text: str) -> None:
     assert cpu_millis(text) == parse_quantity(text).milli
     assert memory_bytes(text) == parse_quantity(text).value
+
+
+nanos = st.one_of(st.just("0"), st.integers(0, 10**18).map(lambda number: f"{number}n"))
+
+
+@given(st.lists(nanos, min_size=1))
+def test_plain_nanos_are_read_together(amounts: list[str]) -> None:
+    assert nanos_as_millis(amounts) == [cpu_millis(text) for text in amounts]
+
+
+@given(st.lists(st.one_of(nanos, texts, st.text("0123456789nm_ +٣", max_size=22))))
+def test_what_is_read_together_is_what_each_is_by_itself(amounts: list[str]) -> None:
+    found = nanos_as_millis(amounts)
+    assert found is None or found == [cpu_millis(text) for text in amounts]
 
 
 @given(quantities, quantities)

@@ -13,6 +13,7 @@ helpers at the end turn these into integers without building an object.
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -193,6 +194,18 @@ def cpu_millis(text: QuantityText) -> int:
         if text.isdigit():
             return int(text) * 1000
     return parse_quantity(text).milli
+
+
+def nanos_as_millis(texts: Sequence[str]) -> list[int] | None:
+    """Return `cpu_millis` of each where all are `0` or plain nanos, as metrics servers write CPU; None elsewhere."""
+    if max(map(len, texts), default=0) > _SHORT:
+        return None
+    digits = [text[:-1] or text for text in texts]
+    # What is left of each are digits alone, so an `n` can only be at its end, and all but a plain 0 must have one.
+    joined = "".join(digits)
+    if not (joined.isascii() and joined.isdigit()) or "".join(texts).count("n") != len(texts) - texts.count("0"):
+        return None
+    return [-(-int(each) // _NANOS_PER_MILLI) for each in digits]
 
 
 def memory_bytes(text: QuantityText) -> int:

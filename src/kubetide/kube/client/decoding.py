@@ -21,8 +21,8 @@ T = TypeVar("T")
 Foreign = Callable[[str, ObjectKey], bool]
 """Whether nobody here wants an object, by its uid and key."""
 
-AT_ONCE = 128 * 1024
-"""Pages of at most so many bytes are decoded in one go: half a millisecond."""
+AT_ONCE = 512 * 1024
+"""Pages of at most so many bytes are decoded in one go: two milliseconds. In slices all is read twice."""
 
 _MODIFIED_LINE = b'{"type":"MODIFIED",'
 _VERSION = b'"resourceVersion":"'

@@ -46,6 +46,32 @@ def test_containers_are_rounded_up_before_they_are_added() -> None:
 
 
 @pytest.mark.parametrize(
+    "amounts",
+    [
+        pytest.param(["1n", "156365000n", "0"], id="plain-nanos"),
+        pytest.param(["1n", "50m", "2"], id="other-units"),
+        pytest.param(["1n", 2, "0"], id="a-number"),
+        pytest.param(["1n", "-5n", "1e3"], id="signs-and-exponents"),
+    ],
+)
+def test_a_list_is_read_as_each_of_its_samples(amounts: list[Any]) -> None:
+    items = [usage(f"pod-{index}", app={"cpu": amount}) for index, amount in enumerate(amounts)]
+    found = resource_reading(items, "cpu")
+    assert found.samples == {
+        name: sample for item in items for name, sample in resource_reading([item], "cpu").samples.items()
+    }
+    # A container that uses nothing changes no amount, and lets every sample be looked at by itself.
+    idle = [usage(f"pod-{index}", app={"cpu": amount}, side={"cpu": "0"}) for index, amount in enumerate(amounts)]
+    assert resource_reading(idle, "cpu") == found
+
+
+def test_a_pod_that_is_listed_twice_keeps_its_defect() -> None:
+    found = resource_reading([usage("a", app={"cpu": "1n"}), usage("a", app={"cpu": "5000000n"})], "cpu")
+    assert found.samples["a"].value == 5
+    assert found.defects.keys() == {"a"}
+
+
+@pytest.mark.parametrize(
     ("item", "container", "expected"),
     [
         pytest.param(usage("a", app={"cpu": "1"}, side={"memory": "1"}), "", None, id="one-container-lacks-it"),

@@ -10,14 +10,15 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.values.codec import SLICE
 from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.errors import DecodeError
-from kubetide.kube.client.decoding import Rejected, WatchEvent, decode_page, parse_line
+from kubetide.kube.client.decoding import AT_ONCE, Rejected, WatchEvent, decode_page, parse_line
 from kubetide.kube.client.errors import ApiError, Gone
 from kubetide.kube.client.http import _proxy_from_environment
 
 
 def test_other_tasks_get_their_turn_while_a_long_list_is_decoded() -> None:
-    items = [{"metadata": {"name": f"c{number}"}} for number in range(10 * SLICE)]
+    items = [{"metadata": {"name": f"c{number}", "note": "long " * 100}} for number in range(10 * SLICE)]
     body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+    assert len(body) > AT_ONCE
 
     async def main() -> int:
         turns = 0

@@ -15,7 +15,7 @@ from kubetide.api.values.quantity import milli_value
 from kubetide.api.values.selectors import Selector
 from kubetide.errors import QuantityError
 from kubetide.hpa.core.claims import Pair, anchors, is_anchor
-from kubetide.hpa.core.samples import ZERO_TIME, MetricFailure, repeated, window_of
+from kubetide.hpa.core.samples import ZERO_TIME, MetricFailure, plain_amounts, repeated, window_of
 
 NOT_PLAIN = -1
 """In place of a value: there is more to say about this sample than a number."""
@@ -92,8 +92,14 @@ class NamespaceSamples:
         """Return the usage of each sample in thousandths where it is plain, `NOT_PLAIN` elsewhere; at the end a 0."""
         found = self._millis.get(resource)
         if found is None:
-            found = self._millis[resource] = [_plain_millis(item, resource) for item in self._items]
+            found = self._millis[resource] = self._amounts(resource)
             found.append(0)
+        return found
+
+    def _amounts(self, resource: str) -> list[int]:
+        found = plain_amounts(self._items, resource)
+        if found is None or not all(map(_is_window, {item.window for item in self._items})):
+            return [_plain_millis(item, resource) for item in self._items]
         return found
 
 
@@ -111,14 +117,23 @@ def _is_filing_of(filing: Filing, items: Sequence[PodMetrics]) -> bool:
     ]
 
 
+def _is_window(text: str) -> bool:
+    try:
+        window_of(text)
+    except MetricFailure:
+        return False
+    return True
+
+
 def _plain_millis(item: PodMetrics, resource: str) -> int:
     """Return what `resource_reading` makes of a sample, if that is a number like any other."""
     containers = item.containers
     if not containers or (len(containers) > 1 and repeated(containers)):
         return NOT_PLAIN
     total = 0
+    if not _is_window(item.window):
+        return NOT_PLAIN
     try:
-        window_of(item.window)
         for one in containers:
             usage = one.usage
             if not usage or resource not in usage:
@@ -127,6 +142,6 @@ def _plain_millis(item: PodMetrics, resource: str) -> int:
             if value < 0:
                 return NOT_PLAIN
             total += value
-    except (QuantityError, MetricFailure):
+    except QuantityError:
         return NOT_PLAIN
     return total if total <= LARGEST_PLAIN else NOT_PLAIN

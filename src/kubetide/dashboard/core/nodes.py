@@ -147,6 +147,11 @@ def _throttled(status: Mapping[str, Any] | None) -> int | None:
     return sum(bool((pod.get("throttled") or 0.0) > THROTTLED) for pod in status.get("pods") or ())
 
 
+def evictions(audit: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return what an agent's audit log tells of evictions, in its order: the only pods among its weightiest entries."""
+    return [each for each in audit if each.get("level") == 0 and each.get("type") == "pod"]
+
+
 def strategies(record: Mapping[str, Any]) -> list[Strategy]:
     """Return what the strategies of an agent did last, those that did nothing at the end."""
     acting = record.get("qos") or {}

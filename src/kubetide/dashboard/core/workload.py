@@ -1,7 +1,9 @@
 """One workload on one page: its pods and containers, every decision about it with the reason, and what to do."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -117,13 +119,26 @@ def decisions(trace: Mapping[str, Any]) -> list[Decision]:
     for line in reversed(trace.get("history") or ()):
         current, desired = line.get("current"), line.get("desired")
         text = f"{current} → {desired} replicas" if current != desired else f"stays at {desired}"
-        why = line.get("problem") or f"{line.get('why')} ({line.get('rule')})"
-        found.append(Decision(at=str(line.get("at")), text=text, why=str(why), wrote=bool(line.get("wrote"))))
+        why, rule = str(line.get("problem") or line.get("why") or ""), str(line.get("rule") or "")
+        said = f"{why} ({rule})" if why and rule else why or rule
+        found.append(Decision(at=str(line.get("at")), text=text, why=said, wrote=bool(line.get("wrote"))))
     return [
         replace(first, times=len(same))
         for _, group in groupby(found, key=lambda one: (one.text, one.why, one.wrote))
         if (first := (same := list(group))[0])
     ]
+
+
+def scalings(decided: Sequence[Decision], log: Sequence[Entry]) -> dict[float, str]:
+    """Return when its count was changed and why: what its controller still knows, and before that what was seen."""
+    told: dict[float, Decision] = {}
+    for each in decided:
+        with suppress(ValueError):  # a trace without a time has no place on the axis
+            told[datetime.fromisoformat(each.at).timestamp()] = each
+    known = min(told, default=float("inf"))
+    seen = {each.at.timestamp(): each.text for each in log if "replicas" in each.text and each.at.timestamp() < known}
+    written = {at: f"{each.text}: {each.why}" for at, each in told.items() if each.wrote}
+    return dict(sorted({**seen, **written}.items()))
 
 
 def sized_workload(view: ClusterView, key: WorkloadKey, *, utilization: Mapping[str, int] | None = None) -> Sized:

@@ -188,8 +188,8 @@ class _Top:
             seen = [
                 f"{one.at:%H:%M:%S}  {one.subject}  {one.text}" for one in self.watch.log if one.workload == row.key
             ]
-            told = [f"{one['at']}  {one['reason']}  {one['text']}" for one in reversed(events)]
-            return [*reversed(seen), *told] or ["No events, and nothing changed since top runs."]
+            listed = [f"{one['at']}  {one['reason']}  {one['text']}" for one in reversed(events)]
+            return [*reversed(seen), *listed] or ["No events, and nothing changed since top runs."]
         lines: list[str] = []
         for kind, name in scalers:
             told = await self._components.explain(

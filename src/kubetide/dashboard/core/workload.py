@@ -14,7 +14,6 @@ from kubetide.api.objects.vpa import ContainerRecommendation, VerticalPodAutosca
 from kubetide.api.values.conditions import is_true
 from kubetide.dashboard.core.model import Entry, Workload
 from kubetide.dashboard.core.overview import Problem, problem
-from kubetide.dashboard.core.rows import usage_of
 from kubetide.recommend.core.workloads import Container, Sizes, sizes
 from kubetide.recommend.core.workloads import Workload as Sized
 from kubetide.verdicts.core.judge import about, parts_of
@@ -182,15 +181,15 @@ def _containers(template: PodTemplate, vpa: VerticalPodAutoscaler | None) -> lis
 
 
 def _pod(view: ClusterView, pod: Pod) -> PodRow:
-    measured, size = view.usage.get(key_of(pod)), requests_of(pod)
+    used, size = view.used.get(key_of(pod)), requests_of(pod)
     return PodRow(
         name=pod.metadata.name,
         node=pod.spec.node_name or "",
         phase=pod.status.phase,
         ready=is_true(pod.status.conditions, "Ready"),
         restarts=sum(one.restart_count for one in pod.status.container_statuses or ()),
-        cpu_used=None if measured is None else usage_of(measured, CPU),
+        cpu_used=None if used is None else used[CPU],
         cpu_requested=size[CPU].nanos / 1e9 if CPU in size else 0.0,
-        memory_used=None if measured is None else usage_of(measured, MEMORY),
+        memory_used=None if used is None else used[MEMORY],
         memory_requested=size[MEMORY].nanos / 1e9 if MEMORY in size else 0.0,
     )

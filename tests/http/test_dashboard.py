@@ -1,8 +1,15 @@
 """`kubetide dashboard` on real sockets: every page and its JSON, who may see what, and names that mean harm."""
 
 import asyncio
+import fcntl
+import os
+import pty
 import re
+import select
+import signal
+import struct
 import sys
+import termios
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -354,3 +361,74 @@ async def test_top_prints_the_same_rows_once(tmp_path: Path) -> None:
         rows = msgspec.json.decode(found["json"])["workloads"]
         assert {(row["namespace"], row["name"]) for row in rows} == {("shop", "web"), ("other", "web")}
         assert b"shop/web" in found["text"]
+
+
+async def test_top_obeys_the_keys_of_a_terminal_and_leaves_it_as_it_was(tmp_path: Path) -> None:
+    async with cluster() as server, asyncio.timeout(2 * PATIENCE):
+        file = tmp_path / "config"
+        file.write_text(server.identity.kubeconfig(server.serving.url))
+        file.chmod(0o600)
+        ours, theirs = pty.openpty()
+        try:
+            size(ours, 24, 80)
+            before = termios.tcgetattr(theirs)
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "kubetide", "--kubeconfig", str(file), "top", "--interval", "1s"),
+                stdin=theirs,
+                stdout=theirs,
+                env={**os.environ, "TERM": "xterm"},
+                preexec_fn=partial(take_terminal, theirs),
+            )
+            screen = Screen(ours)
+            await screen.shows("other/web", "shop/web", "Enter explain")
+            for keys, texts in (
+                ("j", ("\u25b6 shop/web",)),
+                ("/shop", ("/shop", "Enter keeps it")),
+                ("\r", ("1 of 2 workloads",)),
+                ("\r", ("explanation of shop/web", "Esc back")),
+                ("p", ("plot of shop/web",)),
+                ("e", ("events of shop/web",)),
+                ("n", ("node-1", "DOWN")),
+                ("\x1b", ("shop/web", "Enter explain")),
+                ("c", ("by cpu",)),
+            ):
+                os.write(ours, keys.encode())
+                await screen.shows(*texts)
+            size(ours, 30, 150)
+            process.send_signal(signal.SIGWINCH)
+            await screen.shows("memory used")
+            os.write(ours, b"q")
+            assert await process.wait() == 0
+            assert termios.tcgetattr(theirs) == before
+        finally:
+            os.close(theirs)
+            os.close(ours)
+
+
+def size(terminal: int, lines: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+
+def take_terminal(terminal: int) -> None:
+    """Make a terminal that of a new session, as a terminal emulator does."""
+    os.setsid()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+
+class Screen:
+    """What was written to a terminal since the last key; control sequences are left out."""
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+
+    async def shows(self, *texts: str) -> None:
+        """Wait until all of them were drawn."""
+        seen = ""
+        while not all(text in seen for text in texts):
+            seen += re.sub(
+                r"\x1b\[[0-9;?]*[A-Za-z]", "", (await asyncio.to_thread(self._read)).decode(errors="replace")
+            )
+
+    def _read(self) -> bytes:
+        ready, _, _ = select.select([self._terminal], [], [], 0.2)
+        return os.read(self._terminal, 65536) if ready else b""

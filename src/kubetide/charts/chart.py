@@ -76,10 +76,11 @@ class Points:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Marks:
-    """Moments on the x axis: OOM kills, evictions, resizes."""
+    """Moments on the x axis: OOM kills, evictions, resizes; `names` say of each what happened."""
 
     label: str
     x: Numbers
+    names: Sequence[str] = ()
     role: Role = Role.EVENT
 
 

@@ -59,7 +59,7 @@ class _Frame:
 
     def axes(self) -> list[str]:
         parts = []
-        for value in self._y.ticks(max(2, int((self._bottom - self._top) / 36))):
+        for value in self._y.ticks(max(2, int((self._bottom - self._top) / 30))):
             y = self._down(value)
             parts.append(
                 f'<line class="tide-grid" x1="{self._left:.1f}" y1="{y:.1f}" x2="{self._right:.1f}" y2="{y:.1f}" '
@@ -68,12 +68,13 @@ class _Frame:
             )
         widest = max((len(self._x.written(value)) for value in self._x.ticks(4)), default=5)
         for value in self._x.ticks(max(2, int((self._right - self._left) / (widest * _LETTER + 16)))):
-            x = self._across(value)
+            x, text = self._across(value), self._x.written(value)
+            # The last one must not stand out of the picture.
+            middle = min(x, self._right + _RIGHT - len(text) * _LETTER / 2)
             parts.append(
                 f'<line class="tide-grid" x1="{x:.1f}" y1="{self._bottom:.1f}" x2="{x:.1f}" '
-                f'y2="{self._bottom + 4:.1f}" stroke="#999999"/><text class="tide-text" x="{x:.1f}" '
-                f'y="{self._bottom + 16:.1f}" text-anchor="middle" fill="#555555">'
-                f"{escape(self._x.written(value))}</text>"
+                f'y2="{self._bottom + 4:.1f}" stroke="#999999"/><text class="tide-text" x="{middle:.1f}" '
+                f'y="{self._bottom + 16:.1f}" text-anchor="middle" fill="#555555">{escape(text)}</text>'
             )
         return parts
 
@@ -168,9 +169,10 @@ class _Frame:
 
     def _marks(self, layer: Marks) -> list[str]:
         parts = []
-        for value in layer.x[np.isfinite(layer.x)].tolist():
-            x = self._across(value)
-            text = escape(f"{layer.label}: {written(value, self._x.unit)}")
+        for number in np.flatnonzero(np.isfinite(layer.x)).tolist():
+            value = float(layer.x[number])
+            x, name = self._across(value), layer.names[number] if number < len(layer.names) else layer.label
+            text = escape(f"{written(value, self._x.unit)}: {name}")
             parts.append(
                 f'<g class="tide-{layer.role}"><title>{text}</title><line x1="{x:.1f}" y1="{self._top:.1f}" '
                 f'x2="{x:.1f}" y2="{self._bottom:.1f}" stroke="{COLOURS[layer.role]}" stroke-dasharray="1 3"/>'

@@ -4,11 +4,14 @@ Two processes may know about one object: of a pod the updater knows the size and
 of a node the SLO controller knows what is overcommitted and the agent what it wrote. `join` puts their halves together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
+
+Read = Callable[[str, int, bytes], Any]
+"""Where an answer is from, its status and its body, to what it says."""
 
 
 def base_url(address: str) -> str:
@@ -26,9 +29,15 @@ def base_url(address: str) -> str:
 
 
 async def get_json(
-    address: str, path: str, *, token: str = "", query: Mapping[str, str] | None = None, seconds: float = 10.0
+    address: str,
+    path: str,
+    *,
+    token: str = "",
+    query: Mapping[str, str] | None = None,
+    seconds: float = 10.0,
+    read: "Read | None" = None,
 ) -> Any:
-    """Return what is answered, or None where it is not known there.
+    """Return what is answered, as JSON or as `read` finds it, or None where it is not known there.
 
     Raises `Unavailable` where nobody answers, and `KubetideError` for an answer that is a refusal.
     """
@@ -49,7 +58,7 @@ async def get_json(
         raise Unavailable(f"nothing answers at {url} within {seconds:g} s") from error
     except aiohttp.ClientError as error:
         raise Unavailable(f"nothing answers at {url}: {why(error)}") from error
-    return read_json(url, status, body)
+    return (read or read_json)(url, status, body)
 
 
 def read_json(where: str, status: int, body: bytes) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import LEASES, PODS
-from kubetide.cli.asking import get_json, read_json
+from kubetide.cli.asking import Read, get_json, read_json
 from kubetide.cli.main import Invocation
 from kubetide.clock import SystemClock
 from kubetide.config import load
@@ -100,11 +100,12 @@ async def ask_with(
     node: str = "",
     pod: ObjectKey | None = None,
     problems: list[str] | None = None,
+    read: Read = read_json,
 ) -> list[tuple[Place, Any]]:
     """Return the same, asked as whoever a client stands for; `local` are places on this machine."""
     noted = problems if problems is not None else []
     distinct = await _found(local, client, token=token, node=node, pod=pod)
-    answers = await asyncio.gather(*(_ask(place, path, token, client, noted) for place in distinct))
+    answers = await asyncio.gather(*(_ask(place, path, token, client, noted, read) for place in distinct))
     return [(place, answer) for place, answer in zip(distinct, answers, strict=True) if answer is not None]
 
 
@@ -206,21 +207,21 @@ async def _agent(client: Client, node: str, pod: ObjectKey | None) -> list[Place
     return [Place(pod=ObjectKey(meta.namespace, meta.name), port=AGENT_PORT) for meta in first]
 
 
-async def _ask(place: Place, path: str, token: str, client: Client | None, problems: list[str]) -> Any:
+async def _ask(place: Place, path: str, token: str, client: Client | None, problems: list[str], read: Read) -> Any:
     """Return an answer, or None: any other program may listen on a port of ours."""
     try:
         if place.pod is None:
-            return await get_json(place.address, path, token=token, seconds=ASK_SECONDS)
-        return None if client is None else await _forwarded(place, path, client)
+            return await get_json(place.address, path, token=token, seconds=ASK_SECONDS, read=read)
+        return None if client is None else await _forwarded(place, path, client, read)
     except KubetideError as error:
         if place.pod is not None:
             problems.append(f"{place} runs but cannot be asked: {error}")
         return None
 
 
-async def _forwarded(place: Place, path: str, client: Client) -> Any:
+async def _forwarded(place: Place, path: str, client: Client, read: Read = read_json) -> Any:
     assert place.pod is not None, "an address is asked directly"
     if not isinstance(client.transport, HttpTransport):
         return None
     answer = await get_forwarded(client.transport, place.pod, place.port, path, seconds=ASK_SECONDS)
-    return read_json(str(place), answer.status, answer.body)
+    return read(str(place), answer.status, answer.body)

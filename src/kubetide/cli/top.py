@@ -130,10 +130,14 @@ class _Top:
 
     async def draw(self) -> None:
         """Draw now and whenever something changed, until somebody ends it."""
-        look = await self.watch.current()
+        version = 0
         while not self._controls.ended:
             look = await self.watch.current()
-            self._rows = look.rows
+            if look.version != version:
+                version = look.version
+                self._controls = self._controls.renewed(self._rows, look.rows)
+                self._rows = look.rows
+                self._asked.set()
             shown = Shown(
                 context=self._context,
                 now=look.view.now,
@@ -151,14 +155,18 @@ class _Top:
                 continue
 
     async def ask(self) -> None:
-        """Fetch the text of the view that was chosen, whenever one was."""
+        """Fetch the text of the view that was chosen, whenever one was, and again after every look."""
         while True:
             await self._asked.wait()
             self._asked.clear()
             row = self._controls.chosen(self._rows)
             if row is not None and self._controls.view in ("explanation", "plot", "events"):
-                self._text = tuple(await self._about(row)) or ("Nothing.",)
-                self._pressed.set()
+                asked = self._controls.view, row.key
+                text = tuple(await self._about(row))
+                chosen = self._controls.chosen(self._rows)
+                if chosen is not None and asked == (self._controls.view, chosen.key):  # nobody went on meanwhile
+                    self._text = text
+                    self._pressed.set()
 
     async def _about(self, row: Workload) -> list[str]:
         scalers = [(kind, name) for kind, name in (("hpa", row.hpa), ("vpa", row.vpa)) if name]
@@ -180,7 +188,8 @@ class _Top:
             seen = [
                 f"{one.at:%H:%M:%S}  {one.subject}  {one.text}" for one in self.watch.log if one.workload == row.key
             ]
-            return [*reversed(seen), *(f"{one['at']}  {one['reason']}  {one['text']}" for one in reversed(events))]
+            listed = [f"{one['at']}  {one['reason']}  {one['text']}" for one in reversed(events)]
+            return [*reversed(seen), *listed] or ["No events, and nothing changed since top runs."]
         lines: list[str] = []
         for kind, name in scalers:
             told = await self._components.explain(

@@ -61,6 +61,14 @@ def test_hostile_names_are_text(hostile: str) -> None:
     assert not [part for part in root.iter() if part.tag.endswith(("script", "img"))]
 
 
+def test_no_text_stands_out_of_the_picture() -> None:
+    minutes = HOURS[0] + 30.0 * np.arange(11)  # a tick on the very end, with seconds
+    svg = to_svg(chart(Line(label="usage", x=minutes, y=np.ones(11))), width=400)
+    for text in elements(svg, "text"):
+        half = 6.8 * len(text.text or "") / 2 if text.get("text-anchor") == "middle" else 0.0
+        assert float(text.get("x") or 0) + half <= 400
+
+
 def test_a_gap_is_not_joined() -> None:
     broken = WAVE.copy()
     broken[10:15] = np.nan

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.dashboard.core.history import MOST_SPACING, History
+from kubetide.dashboard.core.history import MOST_LINES, MOST_SPACING, History
 from kubetide.dashboard.core.looks import results
 from unit.verdicts.town import NOW, Town
 
@@ -70,15 +70,27 @@ def test_the_sum_counts_what_is_asked_for_where_nothing_is_recommended() -> None
 
 def test_usage_of_a_container_is_on_an_even_grid_with_gaps_where_nothing_was_measured() -> None:
     history, town = History(), Town()
-    for number in (0, 1, 2, 4):
+    for number in (0, 1, 2, 3, 5, 100):
         view = replace(town.view(), now=NOW + timedelta(seconds=number * 20))
         history.add(view, results(view).rows)
     usage = history.usage(WEB, "main")
     assert usage is not None
     assert usage.pods == ("web-1a-x", "web-1a-y")
-    assert usage.cpu.shape[1] == 2
-    assert int(np.isfinite(usage.cpu).sum()) == 8
+    measured = np.isfinite(usage.cpu).all(axis=1)
+    # The look that was late leaves no hole; a value counts for two minutes at most, then nothing is known.
+    first = int(NOW.timestamp() - usage.start) // usage.step
+    assert np.flatnonzero(measured).tolist() == [first + place for place in (*range(12), 100)]
     assert history.usage(WEB, "other") is None
+
+
+def test_the_grid_of_usage_stays_bounded_however_long_nobody_looked() -> None:
+    history, town = History(), Town()
+    for seconds in (0, 15, 30, 45, 90 * 86400):
+        view = replace(town.view(), now=NOW + timedelta(seconds=seconds))
+        history.add(view, results(view).rows)
+    usage = history.usage(WEB, "main")
+    assert usage is not None
+    assert len(usage.cpu) <= MOST_LINES + 2
 
 
 def test_a_pod_that_is_long_gone_leaves_no_column_behind() -> None:

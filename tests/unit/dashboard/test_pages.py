@@ -13,11 +13,12 @@ from kubetide.dashboard.core.health import health, latency_of, lease_row
 from kubetide.dashboard.core.history import History
 from kubetide.dashboard.core.looks import results
 from kubetide.dashboard.core.marks import gauge, share, spark
-from kubetide.dashboard.core.nodes import node_rows
+from kubetide.dashboard.core.model import Entry
+from kubetide.dashboard.core.nodes import evictions, node_rows
 from kubetide.dashboard.core.overview import MOST_FINDINGS, Overview, overview
 from kubetide.dashboard.core.pictures import histogram_chart, replica_chart
 from kubetide.dashboard.core.what_if import Numbers, what_if
-from kubetide.dashboard.core.workload import decisions, sized_workload, workload_page
+from kubetide.dashboard.core.workload import decisions, scalings, sized_workload, workload_page
 from kubetide.kube.control.core.ranges import ranges_text
 from kubetide.recommend.core.money import Price
 from kubetide.recommend.core.workloads import Usage
@@ -122,6 +123,21 @@ def test_equal_decisions_in_a_row_are_one() -> None:
     ]
 
 
+def test_the_timeline_has_what_the_controller_still_knows_and_before_that_what_was_seen() -> None:
+    at = NOW.timestamp()
+    line = {"at": NOW.isoformat(), "current": 4, "desired": 6, "why": "cpu", "rule": "ScaleUpLimit", "wrote": True}
+    untimed, stays = {**line, "at": None}, {**line, "at": (NOW + timedelta(minutes=1)).isoformat(), "wrote": False}
+    log = [
+        Entry(at=NOW - timedelta(hours=1), subject="hpa/web", text="2 → 4 replicas: memory"),
+        Entry(at=NOW - timedelta(minutes=30), subject="vpa/web", text="recommends cpu 0.2"),
+        Entry(at=NOW + timedelta(seconds=5), subject="hpa/web", text="4 → 6 replicas: the same, seen later"),
+    ]
+    assert scalings(decisions({"history": [untimed, line, stays]}), log) == {
+        at - 3600: "2 → 4 replicas: memory",
+        at: "4 → 6 replicas: cpu (ScaleUpLimit)",
+    }
+
+
 def test_the_page_of_a_workload_has_its_containers_pods_and_findings() -> None:
     view = Town().view()
     (row,) = results(view).rows
@@ -153,6 +169,29 @@ def test_health_names_certificates_that_end_soon_or_cannot_be_read() -> None:
         ("over", "bad"),
         ("odd", "warn"),
     ]
+
+
+def test_health_counts_the_pods_of_each_component() -> None:
+    town = Town()
+    labels = {"app.kubernetes.io/name": "kubetide", "app.kubernetes.io/component": "hpa"}
+    first, second = town.all("Pod")
+    first["metadata"]["labels"] = second["metadata"]["labels"] = labels
+    second["status"]["conditions"] = [condition("Ready", "False")]
+    (row,) = health(town.view(), []).components
+    assert (row.name, row.ready, row.pods, row.tone) == ("hpa", 1, 2, "warn")
+    assert health(Town().view(), []).components == ()
+
+
+def test_evictions_are_told_apart_from_what_else_an_agent_wrote() -> None:
+    evicted = {"level": 0, "type": "pod", "reason": "evictPodByNodeMemoryUsage", "name": "batch-1"}
+    audit = [{"level": 3, "type": "pod", "reason": "cpu-burst"}, evicted, {"level": 0, "type": "node"}]
+    assert evictions(audit) == [evicted]
+
+
+def test_load_that_an_autoscaler_tolerates_is_no_alarm() -> None:
+    assert "over" not in gauge(64, 60, None, "load", tolerance=0.1)
+    assert "over" in gauge(67, 60, None, "load", tolerance=0.1)
+    assert "over" in gauge(61, 60, None, "usage of a request")
 
 
 def test_latency_is_median_and_p95() -> None:
@@ -245,6 +284,8 @@ def test_the_histogram_of_a_trace_is_drawn_with_its_percentile() -> None:
 def test_the_replica_chart_has_bounds_and_decisions() -> None:
     series = filled(History(), [1, 2, 3]).of(WEB)
     assert series is not None
-    labels = [layer.label for layer in replica_chart(series, (1, 5), [NOW.timestamp()]).layers]
+    labels = [layer.label for layer in replica_chart(series, (1, 5), {NOW.timestamp(): "2 → 4 replicas: <why>"}).layers]
     assert labels == ["replicas", "minimum", "maximum", "decisions"]
+    drawn = to_svg(replica_chart(series, (1, 5), {NOW.timestamp(): "2 → 4 replicas: <why>"}))
+    assert "2 → 4 replicas: &lt;why&gt;" in drawn
     assert [layer.label for layer in replica_chart(series, None).layers] == ["replicas"]

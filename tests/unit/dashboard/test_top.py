@@ -1,5 +1,6 @@
 """`kubetide top`: keys and lines, without a terminal."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -107,3 +108,29 @@ def test_nodes_and_texts_are_shown_and_scrolled() -> None:
     scrolled = lines(pressed(ENTER, PAGE_DOWN), text=text)
     assert " line 0" not in scrolled
     assert " line 10" in scrolled
+
+
+def test_the_chosen_workload_stays_chosen_when_the_order_changes() -> None:
+    quiet, busy = Amounts(used=0.1), Amounts(used=9.0)
+    before = [row("web", cpu=busy), row("cart", cpu=quiet)]
+    after = [row("web", cpu=quiet), row("cart", cpu=busy)]
+    explained = Controls(sort="cpu", descending=True).press(ENTER, rows=2)
+    for controls in (explained, replace(explained, view="workloads", at=1)):
+        chosen, still = controls.chosen(before), controls.renewed(before, after).chosen(after)
+        assert chosen is not None
+        assert still is not None
+        assert chosen.name == still.name
+    # Whoever has not left the top goes on to see the top, and a workload that is gone leaves the place to another.
+    top = Controls(sort="cpu", descending=True)
+    assert top.renewed(before, after) == top
+    assert explained.renewed(before, [row("other")]).chosen([row("other")]) is not None
+    assert explained.renewed([], after) == explained
+
+
+def test_a_large_autoscaler_shows_its_bounds_and_a_wide_screen_the_trend() -> None:
+    rows = [row("web", tone="bad"), replace(row("large"), ready=10, pods=10, bounds=(2, 12))]
+    lines = text_of(render(Shown(context="c", now=NOW, rows=rows), Controls(), 150, 24))
+    assert "10 [2-12]" in next(line for line in lines if "shop/large" in line)
+    assert lines[1].endswith("trend")
+    assert "req/s" not in lines[1]
+    assert "1 error  0 warnings" in lines[0]

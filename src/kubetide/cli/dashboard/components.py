@@ -63,7 +63,7 @@ class RunningComponents:
         return list(await events_about(client, objects))
 
     async def statuses(self, client: Client, context: str) -> list[Record]:
-        """Return what agents on this machine report; those in pods are asked one by one, on the page of their node."""
+        """Return what agents on this machine report; those in pods are asked on the page of their node."""
         local = self._local.get(context, ())
         answers = await ask_with(None, "/explain/status/self", local=local)
         found: dict[str, Record] = {}
@@ -72,6 +72,13 @@ class RunningComponents:
                 if isinstance(each, dict) and each.get("node"):
                     found[str(each["node"])] = each
         return list(found.values())
+
+    async def status(self, client: Client, context: str, node: str) -> Record:
+        """Return what the agent of one node reports, here or in its pod."""
+        path = f"/explain/status/{quote(node, safe='')}"
+        answers = await ask_with(client, path, local=self._local.get(context, ()), node=node)
+        found = (each for _, each in answers if isinstance(each, dict) and each.get("node") == node)
+        return next(found, {})
 
     async def audit(self, client: Client, context: str, node: str) -> tuple[list[Record], str]:
         """Return what the agent of a node wrote, newest first."""
@@ -104,8 +111,8 @@ class RunningComponents:
         """Return who answers on this machine or is announced by a Lease, and whether it is ready."""
         problems: list[str] = []
         local = self._local.get(context, ())
-        found = await ask_with(client, "/explain/status/self", local=local, problems=problems)
-        rows = [(str(place), f"answers, with {_nodes(answer)}") for place, answer in found]
+        found = await ask_with(client, "/readyz", local=local, problems=problems, read=_readiness)
+        rows = [(str(place), answer) for place, answer in found]
         return [*rows, *(("", problem) for problem in problems)]
 
     async def certificates(self, client: Client) -> Mapping[str, datetime | None]:
@@ -143,9 +150,11 @@ class PrometheusHistory:
         return self._kept[key][1]
 
 
-def _nodes(answer: Any) -> str:
-    nodes = answer.get("nodes") if isinstance(answer, dict) else None
-    return f"the agents of {len(nodes)} nodes" if nodes else "the agent of its node"
+def _readiness(_: str, status: int, body: bytes) -> str | None:
+    """Return what a process says of its readiness; None where that is no kubetide: anybody may listen on a port."""
+    first, *notes = body.decode(errors="replace").strip().splitlines() or [""]
+    words = {(200, "ok"): "ready", (503, "not yet"): "not ready yet"}.get((status, first))
+    return None if words is None else "; ".join([words, *notes])
 
 
 def _ends(bundle: str) -> datetime | None:

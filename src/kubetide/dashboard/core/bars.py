@@ -57,6 +57,11 @@ def memory(value: float | None) -> str:
     return f"{mib:.0f}Mi" if mib < 1000 else f"{mib / 1024:.1f}Gi"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 error`, `2 errors`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def cut(text: str, width: int) -> str:
     """Return text of exactly this width; what does not fit ends in an ellipsis."""
     if width <= 0:

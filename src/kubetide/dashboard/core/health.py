@@ -6,16 +6,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from kubetide.api.objects.core import Lease
+from kubetide.api.objects.core import Lease, Pod
+from kubetide.api.values.conditions import is_true
 from kubetide.dashboard.core.model import Tone
 from kubetide.dashboard.core.overview import Problem, problem
 from kubetide.verdicts.core.finding import age
-from kubetide.verdicts.core.view import ClusterView
+from kubetide.verdicts.core.view import ClusterView, is_live
 from kubetide.verdicts.core.webhook import judge_webhook
 
 SOON = timedelta(days=7)
 """A certificate that ends sooner is worth a warning."""
 SHARD_RANGES = "kubetide.io/shard-ranges"
+_NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
 _ANNOUNCED = "kubetide.io/status-"
 _SHARD = re.compile(r"-(\d+)-of-(\d+)$")
 
@@ -33,6 +35,17 @@ class LeaseRow:
     place: str
     """Where it announces that it can be asked."""
     shard: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """The pods of one component of kubetide in the cluster."""
+
+    name: str
+    ready: int
+    pods: int
+    restarts: int
+    tone: Tone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +83,7 @@ class Latency:
 class Health:
     """The page."""
 
+    components: tuple[Component, ...]
     leases: tuple[LeaseRow, ...]
     leases_unknown: str
     webhook: tuple[Problem, ...]
@@ -93,6 +107,7 @@ def health(
 ) -> Health:
     """Return the page; `certificates` are the ends of those that webhooks are registered with."""
     return Health(
+        components=tuple(components(view)),
         leases=tuple(lease_row(lease, view.now) for lease in leases or ()),
         leases_unknown=leases_unknown,
         webhook=tuple(problem(finding) for finding in judge_webhook(view)),
@@ -102,6 +117,22 @@ def health(
         latency=latency or Latency(),
         processes=tuple(processes),
     )
+
+
+def components(view: ClusterView) -> list[Component]:
+    """Return what runs of kubetide as pods, by component, as far as its pods can be read."""
+    found: dict[str, list[Pod]] = {}
+    for pod in view.pods:
+        labels = pod.metadata.labels or {}
+        if labels.get(_NAME) == "kubetide" and is_live(pod):
+            found.setdefault(labels.get(_COMPONENT, "kubetide"), []).append(pod)
+    rows = []
+    for name, pods in sorted(found.items()):
+        ready = sum(is_true(pod.status.conditions, "Ready") for pod in pods)
+        restarts = sum(one.restart_count for pod in pods for one in pod.status.container_statuses or ())
+        tone: Tone = "good" if ready == len(pods) else "warn" if ready else "bad"
+        rows.append(Component(name=name, ready=ready, pods=len(pods), restarts=restarts, tone=tone))
+    return rows
 
 
 def lease_row(lease: Lease, now: datetime) -> LeaseRow:

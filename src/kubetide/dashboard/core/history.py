@@ -3,7 +3,7 @@
 A sample is taken at most every `spacing` seconds of the cluster's time. When all places are taken, neighbours are
 folded into one (the mean of CPU, the peak of memory, the last count) and the spacing doubles, so that the memory stays
 the same and no peak of memory is lost; from a spacing of ten minutes on, the oldest half goes instead. What was not
-measured is NaN and stays a gap.
+measured is NaN and stays a gap; a value counts until the next look, as long as that comes soon.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +31,10 @@ MOST_SPACING = 600.0
 MOST_CONTAINERS = 50_000
 TREND = 40
 """Values of a row's trend."""
+HELD_SECONDS, HELD_STEPS = 120.0, 4
+"""How long a value counts where no other follows: without viewers looks are a minute apart."""
+MOST_LINES = 8 * STEPS
+"""Of the grid that usage is laid out on, however long nobody looked in between."""
 
 FIELDS = ("pods", "cpu_used", "cpu_asked", "cpu_best", "memory_used", "memory_asked", "memory_best")
 FLEET: WorkloadKey = ("", ObjectKey("", ""))
@@ -191,17 +195,21 @@ class History:
         pods = sorted(pod for pod, name in self._owners.get(key, ()) if name == container)
         if not pods or self._count < 2:
             return None
-        step = max(1, round(float(np.median(np.diff(self.times)))))
+        span = float(self.times[-1] - self.times[0])
+        step = max(1, round(float(np.median(np.diff(self.times)))), int(span / MOST_LINES))
         start = int(self.times[0]) // step * step
         at = ((self.times - start) // step).astype(np.int64)
+        lines = np.arange(int(at[-1]) + 1)
+        looked = at[np.searchsorted(at, lines, side="right") - 1]
+        forgotten = lines - looked > max(HELD_STEPS, HELD_SECONDS / step)
         found = {}
         for resource in (CPU, MEMORY):
-            grid = np.full((int(at[-1]) + 1, len(pods)), np.nan)
+            grid = np.full((lines.size, len(pods)), np.nan)
             for column, pod in enumerate(pods):
                 place = self._containers.columns.get((key, pod, container))
                 if place is not None:
                     np.fmax.at(grid[:, column], at, self._containers.of(resource)[: self._count, place])
-            found[resource] = grid
+            found[resource] = np.where(forgotten[:, None], np.nan, grid[looked])
         return Usage(start, step, tuple(pods), found[CPU], found[MEMORY], source="dashboard")
 
 

@@ -7,16 +7,17 @@ WIDTH, HEIGHT = 120, 12
 SPARK_WIDTH, SPARK_HEIGHT = 96, 20
 
 
-def gauge(used: float | None, asked: float, recommended: float | None, text: str) -> str:
+def gauge(used: float | None, asked: float, recommended: float | None, text: str, *, tolerance: float = 0.0) -> str:
     """Return a bar of what is used, with a line at what is asked for and a diamond at what is recommended.
 
-    The largest of the three is as long as the bar; `text` is what a screen reader says.
+    The largest of the three is as long as the bar; `text` is what a screen reader says. The bar warns where more is
+    used than asked for, beyond a share of it that is tolerated.
     """
     most = max(used or 0.0, asked, recommended or 0.0)
     parts = [f'<rect class="track" x="0" y="3" width="{WIDTH}" height="6" rx="3"/>']
     if most > 0:
         if used:
-            over = " over" if asked and used > asked else ""
+            over = " over" if asked and used > asked * (1 + tolerance) else ""
             width = max(1.0, used / most * WIDTH)
             parts.append(f'<rect class="used{over}" x="0" y="3" width="{width:.1f}" height="6" rx="3"/>')
         if asked:

@@ -9,7 +9,7 @@ from kubetide.api.objects.meta import key_of
 from kubetide.api.objects.resources import CPU, MEMORY
 from kubetide.api.qos.qos import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from kubetide.dashboard.core.model import Judgement
-from kubetide.dashboard.core.rows import TONES, usage_of
+from kubetide.dashboard.core.rows import TONES
 from kubetide.verdicts.core.judge import about
 from kubetide.verdicts.core.room import is_ready
 from kubetide.verdicts.core.view import ClusterView, amounts, is_live
@@ -113,8 +113,8 @@ def _amounts(
     def asked(name: str, scale: float) -> float:
         return sum(size[name].nanos for size in sizes if name in size) / 1e9 / scale
 
-    known = [usage for pod in pods if (usage := view.usage.get(key_of(pod))) is not None]
-    of_pods = sum(usage_of(each, resource) for each in known) if known or not pods else None
+    known = [used[resource] for pod in pods if (used := view.used.get(key_of(pod))) is not None]
+    of_pods = sum(known) if known or not pods else None
     scale = _SCALE[resource]
     return NodeAmounts(
         allocatable=of(resource, 1.0),
@@ -145,6 +145,11 @@ def _throttled(status: Mapping[str, Any] | None) -> int | None:
     if status is None:
         return None
     return sum(bool((pod.get("throttled") or 0.0) > THROTTLED) for pod in status.get("pods") or ())
+
+
+def evictions(audit: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return what an agent's audit log tells of evictions, in its order: the only pods among its weightiest entries."""
+    return [each for each in audit if each.get("level") == 0 and each.get("type") == "pod"]
 
 
 def strategies(record: Mapping[str, Any]) -> list[Strategy]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from kubetide.dashboard.core.history import Series
 from kubetide.dashboard.core.model import Entry
 
 _UNITS = {CPU: Unit.CORES, MEMORY: Unit.BYTES}
+NO_DECISIONS: Mapping[float, str] = MappingProxyType({})
 _FAR = 1.5
 """A bound this many times above all lines would flatten the rest; it is told, not drawn."""
 
@@ -38,8 +40,8 @@ def workload_chart(resource: str, series: Series) -> Chart:
     return replace(fleet_chart(resource, series), title="CPU of all pods" if resource == CPU else "Memory of all pods")
 
 
-def replica_chart(series: Series, bounds: tuple[int, int] | None, decided: Sequence[float] = ()) -> Chart:
-    """Return how many replicas there were, within which bounds, and when somebody decided to change it."""
+def replica_chart(series: Series, bounds: tuple[int, int] | None, decided: Mapping[float, str] = NO_DECISIONS) -> Chart:
+    """Return how many replicas there were, within which bounds, and when and why somebody decided to change it."""
     layers: list[Layer] = [
         Line(label="replicas", x=series.times, y=series["pods"], role=Role.REPLICAS, step=True),
     ]
@@ -49,7 +51,8 @@ def replica_chart(series: Series, bounds: tuple[int, int] | None, decided: Seque
             for label, value in (("minimum", bounds[0]), ("maximum", bounds[1]))
         ]
     if decided:
-        layers.append(Marks(label="decisions", x=np.array(decided, dtype=np.float64)))
+        times = np.array(list(decided), dtype=np.float64)
+        layers.append(Marks(label="decisions", x=times, names=tuple(decided.values()), role=Role.OTHER))
     return Chart(title="Replicas", x=Axis(unit=Unit.TIME), y=Axis(unit=Unit.COUNT, low=0.0), layers=layers)
 
 
@@ -76,12 +79,12 @@ def histogram_chart(container: str, resource: str, trace: Mapping[str, Any]) -> 
     heights = np.array([bucket[2] for bucket in buckets], dtype=np.float64)
     target = (trace.get("bounds") or {}).get("target") or {}
     layers: list[Layer] = [Bars(label="share of samples", edges=edges, heights=heights)]
-    for label, value in (
-        (f"p{100 * float(target.get('percentile', 0)):.0f}", target.get("measured")),
-        ("recommended", target.get("result")),
+    for label, value, role in (
+        (f"p{100 * float(target.get('percentile', 0)):.0f}", target.get("measured"), Role.REQUEST),
+        ("recommended", target.get("result"), Role.TARGET),
     ):
         if value is not None:
-            layers.append(Marks(label=label, x=np.array([float(value) / scale]), role=Role.TARGET))
+            layers.append(Marks(label=label, x=np.array([float(value) / scale]), role=role))
     return Chart(
         title=f"{container}: {resource} samples of the recommender",
         x=Axis(unit=_UNITS[resource]),

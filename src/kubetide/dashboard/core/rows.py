@@ -11,7 +11,6 @@ from kubetide.api.objects.apps import DaemonSet
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import key_of
-from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.objects.resources import CPU, MEMORY
 from kubetide.api.objects.vpa import VerticalPodAutoscaler, update_mode
 from kubetide.api.values.conditions import is_true
@@ -114,14 +113,8 @@ def _judged(view: ClusterView, findings: Sequence[Finding], ready: int, wanted: 
 
 def _used(view: ClusterView, pods: Sequence[Pod], resource: str) -> float | None:
     """Return what all pods use; None where none of them was measured."""
-    measured = [usage for pod in pods if (usage := view.usage.get(key_of(pod))) is not None]
-    return sum(usage_of(each, resource) for each in measured) if measured or not pods else None
-
-
-def usage_of(measured: PodMetrics, resource: str) -> float:
-    """Return what a pod uses of a resource, in cores or bytes."""
-    amounts = (amount_of((one.usage or {}).get(resource, "0")) for one in measured.containers or ())
-    return sum(amount.nanos for amount in amounts if amount is not None) / 1e9
+    measured = [used[resource] for pod in pods if (used := view.used.get(key_of(pod))) is not None]
+    return sum(measured) if measured or not pods else None
 
 
 def recommended(vpa: VerticalPodAutoscaler | None) -> dict[str, float]:

@@ -19,6 +19,7 @@ from kubetide.dashboard.core.model import Banner, Entry, Filter, Node, State, To
 WIDE = 120
 """From this width on there is room for memory and for response times."""
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
+_READY = 11
 _LEAST_LOG = 2
 _MOST_BANNERS = 2
 MARKS: dict[Tone, str] = {"plain": "·", "good": "✓", "warn": "!", "bad": "✗"}
@@ -115,14 +116,13 @@ def name_width(workloads: tuple[Workload, ...], width: int) -> int:
     return max(8, min(longest, width - 42 if width < WIDE else width - 100))
 
 
-def column_titles(workloads: tuple[Workload, ...], width: int) -> Row:
-    """Return the line above the workloads."""
+def column_titles(workloads: tuple[Workload, ...], width: int, *, rates: bool = True) -> Row:
+    """Return the line above the workloads; `rates` leaves room for requests and response times."""
     name = name_width(workloads, width)
     text = f"  {'workload':<{name}}  {'ready':<11} {'load':<15} {'cpu used│asked◆best':<{_gauge_width(name, width)}}"
     if width >= WIDE:
-        text += (
-            f" {'used/asked/best':<17}{'memory used│asked◆best':<24} {'used/asked/best':<19}{'req/s':>6}{'resp.':>9}"
-        )
+        text += f" {'used/asked/best':<17}{'memory used│asked◆best':<24} {'used/asked/best':<19}"
+        text += f"{'req/s':>6}{'resp.':>9}" if rates else ""
     return (Span(cut(f"{text}  trend", width), dim=True),)
 
 
@@ -130,29 +130,34 @@ def _gauge_width(name: int, width: int) -> int:
     return 20 if width >= WIDE else max(6, min(20, width - name - 2 - 2 - 12 - 16 - 2 - 8))
 
 
-def numbers(each: Workload, name: int, width: int, *, mark: bool) -> Row:
+def numbers(each: Workload, name: int, width: int, *, mark: bool, rates: bool = True) -> Row:
     """Return the line of one workload, its name cut to `name` characters; `mark` shows its verdict as a sign."""
     tone = each.verdict.tone
     bounds = f" [{each.bounds[0]}-{each.bounds[1]}]" if each.bounds is not None else ""
+    replicas = f"{each.ready}/{each.pods}{bounds}"
+    if len(replicas) > _READY and each.ready == each.pods:
+        replicas = f"{each.pods}{bounds}"
     gauge_width = _gauge_width(name, width)
     spans = [
         Span(f"{MARKS[tone]} " if mark else "  ", tone, strong=True),
         Span(cut(each.key, name), strong=True),
         Span("  "),
-        Span(cut(f"{each.ready}/{each.pods}{bounds}", 11), "bad" if each.ready < each.pods else "plain"),
+        Span(cut(replicas, _READY), "bad" if each.ready < each.pods else "plain"),
         Span(" " + cut(each.usage, 15) + " "),
         Span(gauge(each.cpu.used, each.cpu.asked, each.cpu.recommended, gauge_width), "good"),
     ]
-    used = 2 + name + 2 + 11 + 17 + gauge_width
+    used = 2 + name + 2 + _READY + 17 + gauge_width
     if width >= WIDE:
         best = "" if each.cpu.recommended is None else f"/{cores(each.cpu.recommended)}"
         spans.append(Span(" " + cut(f"{cores(each.cpu.used)}/{cores(each.cpu.asked)}{best}", 17)))
         spans.append(Span(gauge(each.memory.used, each.memory.asked, each.memory.recommended, 23), "good"))
         best = "" if each.memory.recommended is None else f"/{memory(each.memory.recommended)}"
         spans.append(Span("  " + cut(f"{memory(each.memory.used)}/{memory(each.memory.asked)}{best}", 19)))
-        rate = f"{each.rate:6.0f}{_latency(each.latency):>9}" if each.rate else " " * 15
-        spans.append(Span(rate, "bad" if each.latency >= 1 else "plain"))
-        used += 18 + 23 + 21 + 15
+        used += 18 + 23 + 21
+        if rates:
+            rate = f"{each.rate:6.0f}{_latency(each.latency):>9}" if each.rate else " " * 15
+            spans.append(Span(rate, "bad" if each.latency >= 1 else "plain"))
+            used += 15
     spans.append(Span("  " + sparkline(each.trend, max(0, min(30, width - used - 2)))))
     return tuple(spans)
 

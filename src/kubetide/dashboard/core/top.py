@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from kubetide.dashboard.core.bars import cut
+from kubetide.dashboard.core.bars import counted, cut
 from kubetide.dashboard.core.listing import Query, window
 from kubetide.dashboard.core.model import Node, Tone, Workload
 from kubetide.dashboard.core.nodes import NodeRow
@@ -27,6 +27,7 @@ _FALLING = ("replicas", "cpu", "memory")
 _VIEWS: dict[str, View] = {ENTER: "explanation", "\r": "explanation", "p": "plot", "e": "events", "n": "nodes"}
 _PAGE = 10
 KEYS = "Enter explain  p plot  e events  n nodes  / filter  v a r c m sort  q end"
+DETAIL_KEYS = "Esc back  Up Down scroll  Enter explain  p plot  e events  n nodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,18 @@ class Controls:
         query = Query(search=self.search, sort=self.sort, descending=self.descending, count=len(rows))
         return window(rows, query, most=len(rows)).rows
 
+    def renewed(self, before: Sequence[Workload], after: Sequence[Workload]) -> "Controls":
+        """Return the controls after another look: the chosen workload stays chosen wherever it now stands.
+
+        Who has not left the top of the list goes on to see what is at the top.
+        """
+        chosen = self.chosen(before)
+        if chosen is None or (self.view == "workloads" and self.at == 0):
+            return self
+        key = (chosen.kind, chosen.key)
+        places = (place for place, row in enumerate(self.matched(after)) if (row.kind, row.key) == key)
+        return replace(self, at=next(places, self.at))
+
     def chosen(self, rows: Sequence[Workload]) -> Workload | None:
         """Return the row that is looked at; None where none matches."""
         found = self.matched(rows)
@@ -112,6 +125,8 @@ def render(shown: Shown, controls: Controls, width: int, height: int) -> list[Ro
     lines = lines[: height - 1]
     lines += [(Span(""),)] * (height - 1 - len(lines))
     prompt = f"/{controls.search}▏ Enter keeps it, Esc clears it" if controls.typing else KEYS
+    if controls.view != "workloads":
+        prompt = DETAIL_KEYS
     return [clipped(line, width) for line in (*lines, (Span(cut(prompt, width), dim=not controls.typing),))]
 
 
@@ -123,8 +138,8 @@ def _header(shown: Shown, matched: Sequence[Workload], controls: Controls, width
         Span(cut(shown.context, min(len(shown.context), max(8, width - 60))), strong=True),
         Span(f"  {shown.now:%a %H:%M:%S}  ", "good", strong=True),
         Span(f"{found}, {order}  "),
-        Span(f"{tones['bad']} errors  ", "bad" if tones["bad"] else "plain"),
-        Span(f"{tones['warn']} warnings", "warn" if tones["warn"] else "plain"),
+        Span(f"{counted(tones['bad'], 'error')}  ", "bad" if tones["bad"] else "plain"),
+        Span(counted(tones["warn"], "warning"), "warn" if tones["warn"] else "plain"),
         Span(f"  /{controls.search}" if controls.search else "", dim=True),
     )
 
@@ -136,9 +151,9 @@ def _list(matched: Sequence[Workload], controls: Controls, width: int, room: int
     at = min(controls.at, len(matched) - 1)
     space = max(1, room - 4)
     first = max(0, min(at - space // 2, len(matched) - space))
-    lines = [column_titles(tuple(matched), width)]
+    lines = [column_titles(tuple(matched), width, rates=False)]
     for place, row in enumerate(matched[first : first + space], start=first):
-        line = numbers(row, name_width(tuple(matched), width), width, mark=True)
+        line = numbers(row, name_width(tuple(matched), width), width, mark=True, rates=False)
         lines.append((Span("▶ ", strong=True), *line[1:]) if place == at else line)
     lines += [(Span(""),)] * (space + 1 - len(lines))
     chosen = matched[at]

@@ -1,7 +1,9 @@
 """One workload on one page: its pods and containers, every decision about it with the reason, and what to do."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +14,6 @@ from kubetide.api.objects.vpa import ContainerRecommendation, VerticalPodAutosca
 from kubetide.api.values.conditions import is_true
 from kubetide.dashboard.core.model import Entry, Workload
 from kubetide.dashboard.core.overview import Problem, problem
-from kubetide.dashboard.core.rows import usage_of
 from kubetide.recommend.core.workloads import Container, Sizes, sizes
 from kubetide.recommend.core.workloads import Workload as Sized
 from kubetide.verdicts.core.judge import about, parts_of
@@ -117,13 +118,26 @@ def decisions(trace: Mapping[str, Any]) -> list[Decision]:
     for line in reversed(trace.get("history") or ()):
         current, desired = line.get("current"), line.get("desired")
         text = f"{current} → {desired} replicas" if current != desired else f"stays at {desired}"
-        why = line.get("problem") or f"{line.get('why')} ({line.get('rule')})"
-        found.append(Decision(at=str(line.get("at")), text=text, why=str(why), wrote=bool(line.get("wrote"))))
+        why, rule = str(line.get("problem") or line.get("why") or ""), str(line.get("rule") or "")
+        said = f"{why} ({rule})" if why and rule else why or rule
+        found.append(Decision(at=str(line.get("at")), text=text, why=said, wrote=bool(line.get("wrote"))))
     return [
         replace(first, times=len(same))
         for _, group in groupby(found, key=lambda one: (one.text, one.why, one.wrote))
         if (first := (same := list(group))[0])
     ]
+
+
+def scalings(decided: Sequence[Decision], log: Sequence[Entry]) -> dict[float, str]:
+    """Return when its count was changed and why: what its controller still knows, and before that what was seen."""
+    told: dict[float, Decision] = {}
+    for each in decided:
+        with suppress(ValueError):  # a trace without a time has no place on the axis
+            told[datetime.fromisoformat(each.at).timestamp()] = each
+    known = min(told, default=float("inf"))
+    seen = {each.at.timestamp(): each.text for each in log if "replicas" in each.text and each.at.timestamp() < known}
+    written = {at: f"{each.text}: {each.why}" for at, each in told.items() if each.wrote}
+    return dict(sorted({**seen, **written}.items()))
 
 
 def sized_workload(view: ClusterView, key: WorkloadKey, *, utilization: Mapping[str, int] | None = None) -> Sized:
@@ -167,15 +181,15 @@ def _containers(template: PodTemplate, vpa: VerticalPodAutoscaler | None) -> lis
 
 
 def _pod(view: ClusterView, pod: Pod) -> PodRow:
-    measured, size = view.usage.get(key_of(pod)), requests_of(pod)
+    used, size = view.used.get(key_of(pod)), requests_of(pod)
     return PodRow(
         name=pod.metadata.name,
         node=pod.spec.node_name or "",
         phase=pod.status.phase,
         ready=is_true(pod.status.conditions, "Ready"),
         restarts=sum(one.restart_count for one in pod.status.container_statuses or ()),
-        cpu_used=None if measured is None else usage_of(measured, CPU),
+        cpu_used=None if used is None else used[CPU],
         cpu_requested=size[CPU].nanos / 1e9 if CPU in size else 0.0,
-        memory_used=None if measured is None else usage_of(measured, MEMORY),
+        memory_used=None if used is None else used[MEMORY],
         memory_requested=size[MEMORY].nanos / 1e9 if MEMORY in size else 0.0,
     )

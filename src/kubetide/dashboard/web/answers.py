@@ -17,10 +17,10 @@ from kubetide.dashboard.core import pictures
 from kubetide.dashboard.core.health import health, latency_of
 from kubetide.dashboard.core.listing import Query, window
 from kubetide.dashboard.core.model import Workload
-from kubetide.dashboard.core.nodes import node_rows
+from kubetide.dashboard.core.nodes import evictions, node_rows
 from kubetide.dashboard.core.overview import overview
 from kubetide.dashboard.core.what_if import Numbers, what_if
-from kubetide.dashboard.core.workload import Explained, WorkloadPage, sized_workload, workload_page
+from kubetide.dashboard.core.workload import Explained, WorkloadPage, scalings, sized_workload, workload_page
 from kubetide.dashboard.web.components import Components, Told, UsageSource
 from kubetide.dashboard.web.visitors import Session
 from kubetide.dashboard.web.watching import Look
@@ -153,7 +153,7 @@ class Answers:
         )
         series, problem = usage.result()
         chosen, seconds = _range(request)
-        drawn = await asyncio.to_thread(_drawn, session, look, key, model, series, answers, seconds)
+        counts, drawn = await asyncio.to_thread(_drawn, session, look, key, model, series, answers, seconds)
         return Page(
             title=row.key,
             here="workloads",
@@ -163,6 +163,7 @@ class Answers:
                 "look": look,
                 "page": model,
                 "row": row,
+                "replicas": counts,
                 "charts": drawn,
                 "range": chosen,
                 "ranges": RANGES,
@@ -215,16 +216,17 @@ class Answers:
         async with asyncio.TaskGroup() as group:
             told = group.create_task(self.components.explain(client, session.context, "node", key), name="node")
             audit = group.create_task(self.components.audit(client, session.context, name), name="audit")
-            statuses = group.create_task(self.components.statuses(client, session.context), name="statuses")
+            status = group.create_task(self.components.status(client, session.context, name), name="status")
             events = group.create_task(self.components.events(client, [("Node", key)]), name="events")
-        reported = {str(each.get("node")): each for each in statuses.result()}
-        rows = node_rows(look.view, {name: told.result().trace}, reported)
+        reported = status.result()
+        rows = node_rows(look.view, {name: told.result().trace}, {name: reported} if reported else {})
         row = next(node for node in rows if node.name == name)
         entries, unknown = audit.result()
         model = {
             "at": look.view.now,
             "node": row,
-            "pods": (reported.get(name) or {}).get("pods") or [],
+            "pods": reported.get("pods") or [],
+            "evictions": evictions(entries),
             "audit": entries[:_AUDIT],
             "events": list(reversed(events.result())),
         }
@@ -303,13 +305,14 @@ def _drawn(
     usage: Mapping[str, Usage],
     told: Mapping[str, Told],
     seconds: float | None,
-) -> list[Chart]:
-    drawn: list[Chart] = []
+) -> tuple[Chart | None, list[Chart]]:
+    """Return the chart of its replicas, and those of its containers."""
+    counts, drawn = None, list[Chart]()
     series = session.watch.history.of(key)
     if series is not None and series.times.size > 1:
-        marks = [entry.at.timestamp() for entry in model.log if "replicas" in entry.text]
         part = pictures.within(series, seconds)
-        drawn.append(pictures.replica_chart(part, model.row.bounds, [at for at in marks if at >= part.times[0]]))
+        decided = {at: why for at, why in scalings(model.decisions, model.log).items() if at >= part.times[0]}
+        counts = pictures.replica_chart(part, model.row.bounds, decided)
     workload = sized_workload(look.view, key, utilization=_targets(_hpa_of(look, model.row)))
     rows = size([workload], {key_of(workload, name): one for name, one in usage.items()})
     sized = {row.container: row for row in rows}
@@ -318,7 +321,7 @@ def _drawn(
             continue
         shown = _last(used, seconds)
         pair = charts(shown, sized[container.name], targets=workload.utilization)
-        times = shown.start + shown.step * np.arange(len(shown.cpu), dtype=np.float64)
+        times = shown.start + shown.step * np.array([0, len(shown.cpu)], dtype=np.float64)
         for resource, chart, scale in ((CPU, pair[0], 1000.0), (MEMORY, pair[1], 1.0)):
             bounds = {
                 f"{label} bound": value / scale
@@ -331,7 +334,7 @@ def _drawn(
             found = pictures.histogram_chart(str(container_trace.get("name")), resource, trace)
             if found is not None:
                 drawn.append(found)
-    return drawn
+    return counts, drawn
 
 
 def _last(usage: Usage, seconds: float | None) -> Usage:

@@ -40,6 +40,10 @@ class Components(Protocol):
         """Return what the agents that can be asked at once report of their nodes; none where none answers."""
         ...
 
+    async def status(self, client: Client, context: str, node: str) -> Record:
+        """Return what the agent of one node reports of it and its pods; empty where it does not answer."""
+        ...
+
     async def audit(self, client: Client, context: str, node: str) -> tuple[list[Record], str]:
         """Return what the agent of a node did lately, newest first, or why that is not known."""
         ...
@@ -49,7 +53,7 @@ class Components(Protocol):
         ...
 
     async def processes(self, client: Client, context: str) -> list[tuple[str, str]]:
-        """Return where somebody answers, and what it says of its readiness."""
+        """Return where somebody answers, and whether it is ready, in its own words."""
         ...
 
     async def certificates(self, client: Client) -> Mapping[str, datetime | None]:

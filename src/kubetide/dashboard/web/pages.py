@@ -23,6 +23,8 @@ from kubetide.recommend.core.sizing import spelt
 
 _PATH = re.compile(r"/sys/fs/cgroup/\S*?([^/\s]{1,24}/[^/\s]+)(?=[\s:]|$)")
 """The path of a cgroup: its last directory, cut, and the file in it are enough to read."""
+_TOLERANCE = 0.1
+"""Load this share above its target is left alone by an autoscaler, and nothing to worry about."""
 TONE_WORDS: Mapping[Tone, str] = {"good": "fine", "plain": "note", "warn": "warning", "bad": "error"}
 
 
@@ -37,6 +39,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
+        "counted": bars.counted,
         "cores": bars.cores,
         "memory": bars.memory,
         "amount": _amount,
@@ -44,6 +47,7 @@ def environment() -> jinja2.Environment:
         "bytes": lambda value: bars.memory(value) if value is not None else "–",
         "percent": lambda value: "?" if value is None else f"{100 * value:.0f} %",
         "seconds": _seconds,
+        "pressure": _pressure,
         "clock": _clock,
         "short_paths": lambda text: _PATH.sub(r"…/\1", str(text)),
         "segment": lambda text: quote(str(text), safe=""),
@@ -89,7 +93,8 @@ def _gauge(amounts: Amounts, resource: str) -> Markup:
 def _load_gauge(row: Workload) -> Markup:
     if row.load is None:
         return Markup("")
-    return Markup(marks.gauge(row.load[0], row.load[1], None, f"load against target: {row.usage}"))
+    text = f"load against target: {row.usage}"
+    return Markup(marks.gauge(row.load[0], row.load[1], None, text, tolerance=_TOLERANCE))
 
 
 def _amount(value: float | None, resource: str) -> str:
@@ -100,6 +105,12 @@ def _seconds(value: float | None) -> str:
     if value is None:
         return "?"
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def _pressure(values: Mapping[str, float | None] | None) -> str:
+    """Return the pressure of a pod by what it waits for; a dash where its kernel does not count it."""
+    found = {name: value for name, value in (values or {}).items() if value is not None}
+    return " ".join(f"{name} {value:.0f} %" for name, value in found.items()) or "–"
 
 
 def _clock(value: datetime | str) -> str:

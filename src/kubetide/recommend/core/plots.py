@@ -42,7 +42,7 @@ def charts(
     `targets` are utilization targets of an HPA in percent, if they are known: lines at that share of the request.
     """
     new, shares = row.recommended, targets or {}
-    ends = np.array([usage.start, usage.start + (len(usage.cpu) - 1) * usage.step], dtype=np.float64)
+    ends = np.array([usage.start, usage.start + len(usage.cpu) * usage.step], dtype=np.float64)
     kills = np.array([kill.at_seconds for kill in usage.ooms], dtype=np.float64)
     cpu = _chart(
         f"{row.workload} {row.container}: CPU",

@@ -15,7 +15,7 @@ from kubetide.api.objects.core import Lease, Node, Pod, PodTemplate, ResourceLis
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ObjectKey, TypedObject, controller_of, key_of
 from kubetide.api.objects.metrics import PodMetrics
-from kubetide.api.objects.resources import Amounts, add, pod_requests, subtract
+from kubetide.api.objects.resources import CPU, MEMORY, Amounts, add, pod_requests, subtract
 from kubetide.api.objects.slo import NodeMetric
 from kubetide.api.objects.vpa import OFF, VerticalPodAutoscaler, update_mode
 from kubetide.api.qos.qos import defaulted_qos
@@ -224,6 +224,11 @@ class ClusterView:
         return {key_of(one): one for one in self.pod_metrics}
 
     @cached_property
+    def used(self) -> Mapping[ObjectKey, Mapping[str, float]]:
+        """What pods use, in cores and bytes, by key: read once for all who sum it up."""
+        return {key: _used(one) for key, one in self.usage.items()}
+
+    @cached_property
     def free(self) -> Mapping[str, Amounts]:
         """What is left on every node: allocatable without the requests of the pods on it."""
         taken: dict[str, list[Amounts]] = {}
@@ -292,6 +297,15 @@ def amount_of(text: QuantityText) -> Quantity | None:
         return parse_quantity(text)
     except QuantityError:
         return None
+
+
+def _used(measured: PodMetrics) -> dict[str, float]:
+    total = {CPU: 0, MEMORY: 0}
+    for one in measured.containers or ():
+        for resource, text in (one.usage or {}).items():
+            if resource in total and (amount := amount_of(text)) is not None:
+                total[resource] += amount.nanos
+    return {resource: nanos / 1e9 for resource, nanos in total.items()}
 
 
 def is_live(pod: Pod) -> bool:

@@ -3,7 +3,6 @@ import { follow } from "./live.js";
 import { startTable } from "./table.js";
 import { startWhatIf } from "./what-if.js";
 
-const GO_MS = 1200;
 const table = startTable();
 follow(table);
 startWhatIf();
@@ -30,7 +29,7 @@ document.addEventListener("click", async (event) => {
 });
 
 // Keys: / searches, j and k go through rows, g and a letter opens a page.
-let going = 0;
+let going = false;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
@@ -39,13 +38,13 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   const pages = [...document.querySelectorAll("header.top nav a")];
-  if (going && Date.now() - going < GO_MS) {
-    going = 0;
+  if (going) {
+    going = false;
     const place = { o: 0, w: 1, n: 2, h: 3 }[event.key];
     if (place !== undefined) location.href = pages[place].href;
     return;
   }
-  if (event.key === "g") going = Date.now();
+  if (event.key === "g") going = true;
   if (event.key === "/") {
     const search = document.getElementById("q");
     if (search) search.focus();

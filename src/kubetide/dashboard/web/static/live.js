@@ -1,18 +1,23 @@
 // Hears of new looks at the cluster by server-sent events and renews the regions of the page that differ.
 
+const AGAIN_MS = 3000;
 const tags = new Map();
+let latest = 0;
 
-/** Fetch a part of a page; null where it has not changed. */
+/** Fetch a part of a page; null where it has not changed, or a later question overtook this one. */
 export async function fetchPart(url) {
+  const turn = ++latest;
   const headers = { Accept: "text/html" };
   if (tags.has(url)) headers["If-None-Match"] = tags.get(url);
   const answer = await fetch(url, { headers, credentials: "same-origin" });
   if (answer.status === 304) return null;
   if (answer.status === 401) { location.reload(); return null; }
   if (!answer.ok) throw new Error(`status ${answer.status}`);
+  const text = await answer.text();
+  if (turn !== latest) return null;
   tags.clear();
   tags.set(url, answer.headers.get("ETag"));
-  return answer.text();
+  return text;
 }
 
 function renew(text) {
@@ -64,7 +69,11 @@ export function follow(table) {
       refresh();
     });
     source.addEventListener("expired", () => location.reload());
-    source.onerror = () => { state.dataset.state = "lost"; };
+    source.onerror = () => {
+      state.dataset.state = "lost";
+      // After a refusal the browser does not try again by itself: whoever has to log in is told so by the page.
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => { if (source) { open(); refresh(); } }, AGAIN_MS);
+    };
   }
   // A page that nobody sees asks for nothing.
   document.addEventListener("visibilitychange", () => {

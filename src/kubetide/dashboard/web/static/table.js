@@ -53,6 +53,8 @@ export function startTable() {
     frame();
     return text;
   }
+  // The next look at the cluster asks again.
+  const lost = () => { document.getElementById("live").dataset.state = "lost"; };
   function sight() {
     const count = Math.ceil(scroll.clientHeight / (height || 44)) + 2 * OVERSCAN;
     const first = Math.max(0, Math.floor(scroll.scrollTop / (height || 44)) - OVERSCAN);
@@ -65,7 +67,7 @@ export function startTable() {
       const last = start + real().length;
       const low = Math.floor(scroll.scrollTop / (height || 44));
       const high = low + Math.ceil(scroll.clientHeight / (height || 44));
-      if (low < start || (high > last && last < total)) load(from, count);
+      if (low < start || (high > last && last < total)) load(from, count).catch(lost);
     }, WAIT_MS);
   });
   let typing = 0;
@@ -74,7 +76,7 @@ export function startTable() {
     typing = setTimeout(async () => {
       query.set("q", search.value);
       scroll.scrollTop = 0;
-      const text = await load(0, sight()[1]);
+      const text = await load(0, sight()[1]).catch(lost);
       if (text) {
         const fresh = new DOMParser().parseFromString(text, "text/html");
         document.getElementById("counts").replaceChildren(...fresh.getElementById("counts").childNodes);

@@ -14,9 +14,10 @@ export function startWhatIf() {
     const query = new URLSearchParams(new FormData(form));
     try {
       const found = await fetch(`${form.action}?${query}`, { headers: { Accept: "text/html" }, signal: asked.signal });
-      const text = await found.text();
-      const fresh = new DOMParser().parseFromString(text, "text/html");
-      answer.replaceChildren(...fresh.body.childNodes);
+      if (found.status === 401) { location.reload(); return; }
+      const fresh = new DOMParser().parseFromString(await found.text(), "text/html");
+      const shown = found.ok ? fresh.body.childNodes : fresh.querySelectorAll("[role=alert]");
+      answer.replaceChildren(...shown);
       answer.dataset.of = query;
     } catch (error) {
       if (error.name !== "AbortError") answer.textContent = "The server does not answer.";

@@ -242,7 +242,7 @@ def be_the_cluster(workloads: int, report_seconds: float) -> None:
 def measure(workloads: int, options: argparse.Namespace, folder: Path) -> dict[str, tuple[float, float]]:
     """Return the CPU in thousandths of a core and the peak of resident MiB of every component."""
     with ExitStack() as stack:
-        this = (sys.executable, "-m", __spec__.name, "--serve", "--workloads", str(workloads))
+        this: tuple[str, ...] = (sys.executable, "-m", __spec__.name, "--serve", "--workloads", str(workloads))
         this += ("--report-seconds", str(options.report_seconds))
         server = stack.enter_context(process(*this))
         assert server.stdout is not None

@@ -74,6 +74,7 @@ class PrometheusRecorder:
     deadline: timedelta = timedelta(minutes=5)
     allow_gaps: bool = False
     load_query: str = ""
+    load_metric: str = "load"
     _workloads: dict[ObjectKey, tuple[str, str]] = field(default_factory=dict)
 
     async def run(self, span: Span) -> int:
@@ -230,7 +231,7 @@ class PrometheusRecorder:
                     "load",
                     namespace=labels.get("namespace", ""),
                     workload=workload,
-                    metric="load",
+                    metric=self.load_metric,
                     time=at,
                     value=value,
                 )

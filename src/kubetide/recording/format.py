@@ -153,7 +153,7 @@ def read_manifest(body: bytes, subject: str) -> Manifest:
 def footer_checksum(content: memoryview) -> int | None:
     """Return the CRC-32 of the footer of a Parquet file, its length and mark included; None where there is none."""
     length = int.from_bytes(content[-8:-4], "little") + 8
-    return zlib.crc32(content[-length:]) if content[-4:] == b"PAR1" and length <= len(content) else None
+    return zlib.crc32(content[-length:]) if bytes(content[-4:]) == b"PAR1" and length <= len(content) else None
 
 
 class _Head(msgspec.Struct, frozen=True):

@@ -105,6 +105,7 @@ DURATION = _Duration()
 @click.pass_obj
 def command(
     invocation: Invocation,
+    /,
     output: Path,
     prometheus: str | None,
     since: timedelta,
@@ -325,7 +326,8 @@ def _tell(output: Path) -> None:
     rows = manifest.rows
     click.echo(
         f"{output}: {rows.get('containers', 0)} containers, {rows.get('usage', 0)} samples, "
-        f"{rows.get('load', 0)} of load, {len(manifest.gaps)} gaps"
+        f"{rows.get('load', 0)} of load, {rows.get('oom_kills', 0)} OOM kills, "
+        f"{rows.get('objects', 0)} changes of objects, {rows.get('decisions', 0)} decisions, {len(manifest.gaps)} gaps"
     )
     for reason, count in sorted(manifest.notes.items()):
         click.echo(f"  {count} {reason}")

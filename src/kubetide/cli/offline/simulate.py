@@ -70,6 +70,7 @@ _STEP = 60
 @click.pass_obj
 def command(
     invocation: Invocation,
+    /,
     source: str,
     name: str | None,
     policies: Path | None,

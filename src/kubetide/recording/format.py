@@ -33,6 +33,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "workload": "string",
         "pod": "string",
         "container": "string",
+        "since": "time",
     },
     "usage": {
         "container_id": "int32",

@@ -36,6 +36,8 @@ class Containers:
     workload: tuple[str, ...]
     pod: tuple[str, ...]
     container: tuple[str, ...]
+    since: Ints
+    """Microseconds since when there is one, `ABSENT` where that is its first sample."""
 
     def __len__(self) -> int:
         return int(self.block.size)
@@ -151,7 +153,10 @@ class Recording:
         ]
         if None in columns["block"]:
             raise InvalidInput("a container has no block", subject=str(self.path), field="containers.parquet")
-        return Containers(np.array(columns["block"], dtype=np.int64), *texts)
+        since = np.array([ABSENT if at is None else at for at in columns["since"]], dtype=np.int64)
+        namespaces, kinds, workloads, pods, containers = texts
+        blocks = np.array(columns["block"], dtype=np.int64)
+        return Containers(blocks, namespaces, kinds, workloads, pods, containers, since)
 
     @cached_property
     def _groups(self) -> list[tuple[int, int, int, int]]:

@@ -215,7 +215,8 @@ def import_pack(folder: Path, dataset: str, target: Path, *, pseudonyms: Pseudon
             return
         series = []
         for row, name in enumerate(arrays["names"].tolist()):
-            container = writer.container("default", "Deployment", str(name), str(name), "app")
+            since = int(starts[row]) * _SECOND
+            container = writer.container("default", "Deployment", str(name), str(name), "app", since=since)
             series.append((container, *_pack_samples(about, arrays, row, int(starts[row]), interval)))
             _write_provisioned(writer, about, arrays, row, container, int(starts[row]))
         _write_by_chunk(writer, series, int(starts.min()))

@@ -77,8 +77,10 @@ class Writer:
 
     # ------------------------------------------------------------------ rows
 
-    def container(self, namespace: str, kind: str, workload: str, pod: str, container: str) -> int:
-        """Return the number of a container, adding it if it is new."""
+    def container(
+        self, namespace: str, kind: str, workload: str, pod: str, container: str, *, since: int | None = None
+    ) -> int:
+        """Return the number of a container, adding it if it is new; `since` where that is not its first sample."""
         key = (namespace, kind, workload, pod, container)
         number = self._ids.get(key)
         if number is None:
@@ -86,7 +88,8 @@ class Writer:
             block = self._blocks.of((namespace, kind, workload))
             self._block_of.append(block)
             names = ("namespace", "kind", "workload", "pod", "container")
-            self.row("containers", container_id=number, block=block, **dict(zip(names, key, strict=True)))
+            who = dict(zip(names, key, strict=True))
+            self.row("containers", container_id=number, block=block, since=since, **who)
         return number
 
     def usage(

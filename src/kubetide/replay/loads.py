@@ -23,6 +23,7 @@ class Stretch:
     """What of the time is replayed and counted; None takes what the source says."""
 
     days: int | None
+    skipped_days: int
     warmup_periods: int | None
     period_seconds: int | None
 
@@ -57,7 +58,7 @@ def _counted(services: Services, source: Recording | Samples, stretch: Stretch) 
     def line(seconds: int) -> int:
         return max(0, (start + seconds - services.start_seconds) // STEP_SECONDS)
 
-    demand, skip = services.demand, services.skip
+    demand, skip = services.demand, np.maximum(services.skip, line(stretch.skipped_days * 86400))
     if stretch.days is not None:
         demand = demand[: line(stretch.days * 86400)]
     if stretch.warmup_periods is not None:

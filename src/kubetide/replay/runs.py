@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 
 from kubetide.errors import InvalidInput
-from kubetide.recording.core.layout import Grid
+from kubetide.recording.core.layout import ABSENT, Grid
 from kubetide.recording.reader import Recording
 from kubetide.replay.core.block import Recorded, SizeReplay, clairvoyant_plans, joined
 from kubetide.replay.core.figures import Prices, empty, figures, intervals
@@ -42,6 +42,8 @@ class Options:
     warmup_periods: int | None = None
     days: int | None = None
     """Replay no more than so many days from the start."""
+    skipped_days: int = 0
+    """Count nothing of so many days at the start, in which policies learn."""
     workers: int = 1
     scheduler: str = ""
     """A Dask scheduler whose workers do it, instead of processes here."""
@@ -165,7 +167,12 @@ def _all_loads(
     source: Recording | Samples, policies: Sequence[PolicySpec], options: Options, parts: _Parts
 ) -> list[LoadFigures]:
     """Return what every policy of replica counts came to."""
-    stretch = Stretch(days=options.days, warmup_periods=options.warmup_periods, period_seconds=options.period_seconds)
+    stretch = Stretch(
+        days=options.days,
+        skipped_days=options.skipped_days,
+        warmup_periods=options.warmup_periods,
+        period_seconds=options.period_seconds,
+    )
     marks = ["" if isinstance(source, Samples) else _mark(source, each, options) for each in policies]
     left = [place for place, mark in enumerate(marks) if (LOADS, mark) not in parts.done]
     parts.finished += len(policies) - len(left)
@@ -217,6 +224,7 @@ def _mark(recording: Recording, policy: PolicySpec, options: Options) -> str:
         options.period_seconds or manifest.period_seconds,
         options.warmup_periods,
         options.days,
+        options.skipped_days,
     )
     return fingerprint(recording.path, policy, how)
 
@@ -314,17 +322,22 @@ def _side_by_side(grids: Sequence[Grid]) -> tuple[Floats, Floats, Floats | None]
 def recorded_of(source: Recording | Samples, block: int, options: Options) -> Recorded:
     """Return what holds for a block; samples in memory are one."""
     if isinstance(source, Samples):
-        names, start = source.workloads, source.start_seconds
+        names, start, since = source.workloads, source.start_seconds, np.full(len(source.workloads), ABSENT)
         sizes, kills = source.sizes, source.oom_kills
         interval, period, warmup = source.interval_seconds, source.period_seconds, source.warmup_periods
     else:
         manifest, members = source.manifest, np.flatnonzero(source.containers.block == block)
         names, start = [source.containers.unit_of(member) for member in members.tolist()], manifest.start
         sizes, kills = recorded_events(source, members)
+        since = source.containers.since[members]
         # Without any warm-up the policies would be compared on different cells: most decide nothing in the first.
         interval, period, warmup = manifest.interval_seconds, manifest.period_seconds, max(1, manifest.warmup_periods)
     numbers: dict[str, int] = {}
     workloads = [numbers.setdefault(name, len(numbers)) for name in names]
+    begins: dict[int, int] = {}
+    for workload, at in zip(workloads, since.tolist(), strict=True):
+        if at != ABSENT:
+            begins[workload] = min(begins.get(workload, at), at // 1_000_000)
     return Recorded(
         workloads=np.array(workloads, dtype=np.int64),
         names=tuple(numbers),
@@ -334,6 +347,8 @@ def recorded_of(source: Recording | Samples, block: int, options: Options) -> Re
         start_seconds=start,
         sizes=sizes,
         oom_kills=kills,
+        begins=begins,
+        counted_from=start + options.skipped_days * 86400,
     )
 
 

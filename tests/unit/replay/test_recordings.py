@@ -10,7 +10,7 @@ from kubetide.errors import InvalidInput
 from kubetide.recording.format import Manifest
 from kubetide.recording.reader import Recording
 from kubetide.recording.writer import Writer
-from kubetide.replay.core.figures import Prices
+from kubetide.replay.core.figures import SUMS, Prices
 from kubetide.replay.core.services import Services, replay_services
 from kubetide.replay.core.spec import Replicas
 from kubetide.replay.demand import resampled, services_of
@@ -369,3 +369,29 @@ def test_a_recording_that_is_too_short_says_so(tmp_path: Path, capsys: pytest.Ca
     assert run_cli(["replay", str(path), "--policy", "vpa", "--workers", "1", "--period", "7200"]) == 0
     assert run_cli(["replay", str(path), "--audit"]) == 2
     assert "holds no decisions: record it with --live and --audit" in capsys.readouterr().err
+
+
+def test_a_workload_that_comes_later_has_a_warm_up_of_its_own(tmp_path: Path) -> None:
+    cpu, memory = noisy(10, 2)
+    alone = written(tmp_path / "alone.tide", cpu[:, :1], memory[:, :1])
+    late = np.roll(cpu[:, :1], 96, axis=0), np.roll(memory[:, :1], 96, axis=0)
+    late[0][:96] = late[1][:96] = np.nan
+    both = written(tmp_path / "both.tide", np.c_[cpu[:, 1:], late[0]], np.c_[memory[:, 1:], late[1]])
+    options = Options(warmup_periods=3, days=None, draws=0)
+    (expected,) = run(alone, [load_policy("vpa")], Options(warmup_periods=3, days=6, draws=0))
+    (found,) = run(both, [load_policy("vpa")], options)
+    np.testing.assert_allclose(found.sums[:, 1], expected.sums[:, 0], rtol=1e-12)
+    assert found.sums[SUMS["cells"]].tolist() == [7.0, 3.0]
+    (later,) = run(both, [load_policy("vpa")], Options(warmup_periods=3, skipped_days=8, draws=0))
+    assert later.sums[SUMS["cells"]].tolist() == [2.0, 2.0]
+
+
+def test_the_recorded_beginning_of_a_workload_counts_before_its_first_sample(tmp_path: Path) -> None:
+    path = tmp_path / "a.tide"
+    times = (T0 + np.arange(48, 144) * HOUR) * 1_000_000
+    with Writer(path, Manifest(interval_seconds=HOUR, start=T0)) as writer:
+        for name, since in (("known", T0 * 1_000_000), ("unknown", None)):
+            container = writer.container("ns", "Deployment", name, f"{name}-0", "app", since=since)
+            writer.usage(np.full(96, container), times, np.full(96, 100_000), np.full(96, int(GIB)))
+    (found,) = run(path, [load_policy("vpa")], Options(warmup_periods=3, draws=0))
+    assert found.sums[SUMS["cells"]].tolist() == [3.0, 1.0]

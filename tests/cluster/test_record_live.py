@@ -109,6 +109,18 @@ def test_names_are_hidden_and_decisions_still_come_out_the_same(tmp_path: Path) 
         assert found.differences == []
 
 
+def test_what_was_decided_before_the_recording_is_no_decision_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "late.tide"
+    record(path, workloads=2, duration=timedelta(minutes=2), late=timedelta(minutes=5, seconds=30))
+    recording = Recording(path)
+    objects, decisions = recording.rows("objects"), recording.rows("decisions")
+    kinds = zip(objects["kind"], objects["event"], objects["time"], objects["object"], strict=True)
+    (first,) = [(at, text) for kind, event, at, text in kinds if (kind, event) == ("VerticalPodAutoscaler", "ADDED")]
+    assert "recommendation" in first[1]
+    decided = [at for at, kind in zip(decisions["time"], decisions["kind"], strict=True) if kind.startswith("V")]
+    assert all(at > first[0] for at in decided)
+
+
 def test_a_recording_without_objects_cannot_be_audited(tmp_path: Path) -> None:
     source = tmp_path / "usage.csv"
     source.write_text("time,container,cpu_cores,memory_bytes\n0,app,0.1,1000\n300,app,0.2,2000\n")

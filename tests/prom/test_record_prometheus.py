@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kubetide.cli.main import run_cli
 from kubetide.recording.reader import Recording
 from prom.test_prometheus_history import free_port, prometheus
 
 pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")
 
-STEP, HOURS = 300, 30
+STEP, HOURS, KILLED = 300, 30, 7200
 
 
 def written(directory: Path, end: int) -> None:
@@ -42,6 +43,16 @@ def written(directory: Path, end: int) -> None:
     lines += [
         f'kube_pod_container_resource_requests{{{who},resource="memory"}} {2**20 * (1 + (at > end - 36000))} {at}'
         for at in range(begin, end + 1, 60)
+    ]
+    lines.append("# TYPE kube_pod_container_status_restarts counter")
+    lines += [
+        f"kube_pod_container_status_restarts_total{{{who}}} {int(at >= end - KILLED)} {at}"
+        for at in range(begin, end + 1, 60)
+    ]
+    lines.append("# TYPE kube_pod_container_status_last_terminated_reason gauge")
+    lines += [
+        f'kube_pod_container_status_last_terminated_reason{{{who},reason="OOMKilled"}} 1 {at}'
+        for at in range(end - KILLED, end + 1, 60)
     ]
     (directory / "past.om").write_text("\n".join([*lines, "# EOF\n"]))
     command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q"]
@@ -74,3 +85,8 @@ async def test_the_past_of_a_real_prometheus(tmp_path: Path) -> None:
     # Prometheus repeats the last value for five minutes; after that there is nothing.
     assert 20 <= hole.sum() <= 26
     assert recording.rows("sizes")["memory_request_bytes"] == [2**20, 2**21]
+    kills = recording.rows("oom_kills")
+    assert len(kills["time"]) == 1
+    assert kills["memory_bytes"] == [None], "Prometheus does not know what was requested"
+    # Nobody may stumble over what is not known.
+    assert run_cli(["replay", str(target), "--policy", "vpa", "--policy", "current", "--workers", "1"]) == 0

@@ -49,8 +49,9 @@ def record(
     resolution: timedelta = timedelta(seconds=15),
     loop: timedelta = timedelta(minutes=1),
     pseudonyms: Pseudonyms | None = None,
+    late: timedelta = timedelta(0),
 ) -> None:
-    """Record a cluster where half of the workloads have a VPA and half an HPA."""
+    """Record a cluster where half of the workloads have a VPA and half an HPA; `late` is how long they ran before."""
 
     async def main(cluster: SimCluster) -> None:
         for number in range(workloads):
@@ -76,6 +77,7 @@ def record(
                 async def explain(kind: str, key: ObjectKey) -> Mapping[str, Any] | None:
                     return running.controller.explain(kind, str(key))
 
+                await asyncio.sleep(late.total_seconds())
                 recorder = LiveRecorder(cluster.client(), cluster.clock, writer, resolution=resolution, explain=explain)
                 async with asyncio.TaskGroup() as group:
                     await group.create_task(recorder.run(duration))

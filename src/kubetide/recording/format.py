@@ -11,6 +11,7 @@ the file into memory and decodes the row groups that it needs, nothing else.
 The reference page is docs/reference/recording.md.
 """
 
+import zlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,7 +21,7 @@ from kubetide.errors import InvalidInput
 
 FORMAT: Final = "kubetide-recording"
 MAJOR: Final = 1
-MINOR: Final = 0
+MINOR: Final = 1
 MANIFEST: Final = "manifest.json"
 
 TABLES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -32,6 +33,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "workload": "string",
         "pod": "string",
         "container": "string",
+        "since": "time",
     },
     "usage": {
         "container_id": "int32",
@@ -122,6 +124,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     gaps: list[Gap] = []
     notes: dict[str, int] = {}
     """What was left out and how often, by reason."""
+    footers: dict[str, int] = {}
+    """CRC-32 of the footer of each table's Parquet file, since 1.1: Parquet has checksums for its pages alone."""
 
 
 def read_manifest(body: bytes, subject: str) -> Manifest:
@@ -138,9 +142,19 @@ def read_manifest(body: bytes, subject: str) -> Manifest:
     if int(major) != MAJOR:
         raise InvalidInput(f"is format {head.version}, this kubetide reads {MAJOR}.x", subject=subject, field="version")
     try:
-        return msgspec.json.decode(body, type=Manifest)
+        found = msgspec.json.decode(body, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the manifest cannot be read: {error}", subject=subject) from error
+    for name in ("interval_seconds", "period_seconds"):
+        if getattr(found, name) < 1:
+            raise InvalidInput("must be at least 1", subject=subject, field=f"{MANIFEST} {name}")
+    return found
+
+
+def footer_checksum(content: memoryview) -> int | None:
+    """Return the CRC-32 of the footer of a Parquet file, its length and mark included; None where there is none."""
+    length = int.from_bytes(content[-8:-4], "little") + 8
+    return zlib.crc32(content[-length:]) if bytes(content[-4:]) == b"PAR1" and length <= len(content) else None
 
 
 class _Head(msgspec.Struct, frozen=True):

@@ -279,7 +279,7 @@ class LiveRecorder:
                 ready=status.get("readyReplicas", 0),
             )
         elif kind == "VerticalPodAutoscaler" and self._explain is not None:
-            self._on_vpa(key_of(new), kept, now)
+            self._on_vpa(key_of(new), kept, None if old is None else now)
 
     def _on_pod(self, old: Pod | None, new: Pod, now: int) -> None:
         meta = new.metadata
@@ -315,12 +315,13 @@ class LiveRecorder:
             memory_bytes=whole(capacity.get("memory")),
         )
 
-    def _on_vpa(self, key: ObjectKey, kept: Mapping[str, Any], now: int) -> None:
-        """Keep what the recommender decided: it is in the status."""
+    def _on_vpa(self, key: ObjectKey, kept: Mapping[str, Any], now: int | None) -> None:
+        """Keep what the recommender decided: it is in the status. What was there at first was decided before (None)."""
         found = (kept.get("status") or {}).get("recommendation")
         if found is not None and self._recommended.get(key) != found:
             self._recommended[key] = found
-            self._decided(now, "VerticalPodAutoscaler", key, found)
+            if now is not None:
+                self._decided(now, "VerticalPodAutoscaler", key, found)
 
     # ------------------------------------------------------------------ decisions
 

@@ -44,6 +44,8 @@ from kubetide.vpa.recommender.settings import RecommenderSettings
 log = get_logger("record")
 
 RETRY = Backoff(base=1.0, cap=60.0, jitter=0.5)
+NEVER_ANSWERED = timedelta(seconds=10)
+"""How long a Prometheus is asked that has not answered once: its address is more likely wrong than it away."""
 _SECOND = 1_000_000
 _SIZES = {
     ("requests", "cpu"): "cpu_request",
@@ -74,6 +76,8 @@ class PrometheusRecorder:
     deadline: timedelta = timedelta(minutes=5)
     allow_gaps: bool = False
     load_query: str = ""
+    load_metric: str = "load"
+    _answered: bool = False
     _workloads: dict[ObjectKey, tuple[str, str]] = field(default_factory=dict)
 
     async def run(self, span: Span) -> int:
@@ -104,7 +108,7 @@ class PrometheusRecorder:
                 memory = read_series(await self._ask_range(memory_query(names), part.start, part.end, span.step), names)
                 shares = read_series(await self._ask_range(throttled, part.start, part.end, span.step), names)
             except Unavailable as error:
-                if not self.allow_gaps:
+                if not self._may_go_on():
                     raise
                 self.writer.gap(part.start, part.end, str(error))
                 log.warning("recording a gap", start=part.start, end=part.end, error=str(error))
@@ -230,7 +234,7 @@ class PrometheusRecorder:
                     "load",
                     namespace=labels.get("namespace", ""),
                     workload=workload,
-                    metric="load",
+                    metric=self.load_metric,
                     time=at,
                     value=value,
                 )
@@ -253,10 +257,14 @@ class PrometheusRecorder:
             log.warning("a query was refused", query=query, error=str(error))
             self.writer.note("queries that were refused")
         except Unavailable as error:
-            if not self.allow_gaps:
+            if not self._may_go_on():
                 raise
             log.warning("a query was not answered", query=query, error=str(error))
             self.writer.note("queries that were not answered")
+
+    def _may_go_on(self) -> bool:
+        """Return whether what is not answered may be a gap: nobody is asked on who has never answered."""
+        return self.allow_gaps and self._answered
 
     async def _ask_range(self, query: str, start: int, end: int, step: int) -> bytes:
         form = {"query": query, "start": str(start), "end": str(end), "step": str(step)}
@@ -266,9 +274,15 @@ class PrometheusRecorder:
         started, attempt = self.clock.monotonic(), 0
         while True:
             try:
-                return await self.prometheus.post(path, form)
+                answer = await self.prometheus.post(path, form)
+                self._answered = True
+                return answer
+            except PrometheusAnswer:
+                self._answered = True
+                raise
             except Unavailable as error:
-                if self.clock.monotonic() - started >= self.deadline.total_seconds():
+                patience = self.deadline if self._answered else min(self.deadline, NEVER_ANSWERED)
+                if self.clock.monotonic() - started >= patience.total_seconds():
                     raise
                 delay = RETRY.delay(attempt, self.rng)
                 log.warning("prometheus is away", error=str(error), retry_seconds=round(delay, 1))

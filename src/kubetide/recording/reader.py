@@ -1,10 +1,13 @@
 """Reads a recording: opened in milliseconds, decoded a block and a day at a time.
 
 The file is mapped into memory; opening reads the manifest and the footers of the tables. What cannot be read is one
-error that names the file: not a recording, cut off, another version, a table that is damaged.
+error that names the file: not a recording, cut off, another version, a table that is damaged. Footers and pages are
+compared with their checksums before they are decoded: Arrow ends the process on some damage, and a flipped bit in a
+page could otherwise be a sample that nobody took.
 """
 
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +19,7 @@ import numpy as np
 from kubetide.errors import InvalidInput
 from kubetide.recording.arrow import arrow, parquet
 from kubetide.recording.core.layout import ABSENT, Grid, Rows, grid
-from kubetide.recording.format import CHUNK_SECONDS, MANIFEST, TABLES, Manifest, read_manifest
+from kubetide.recording.format import CHUNK_SECONDS, MANIFEST, TABLES, Manifest, footer_checksum, read_manifest
 from kubetide.stats.buckets import Floats, Ints
 
 _HEADER = 30
@@ -33,6 +36,8 @@ class Containers:
     workload: tuple[str, ...]
     pod: tuple[str, ...]
     container: tuple[str, ...]
+    since: Ints
+    """Microseconds since when there is one, `ABSENT` where that is its first sample."""
 
     def __len__(self) -> int:
         return int(self.block.size)
@@ -42,6 +47,10 @@ class Containers:
         who = self.namespace, self.kind, self.workload, self.container
         return "/".join(part[container] for part in who)
 
+    def service_of(self, container: int) -> str:
+        """Return what is scaled together: NAMESPACE/NAME of the workload."""
+        return f"{self.namespace[container]}/{self.workload[container]}"
+
 
 class Recording:
     """A recording on disk."""
@@ -50,7 +59,10 @@ class Recording:
         self.path = path
         self._file = self._map()
         self._members = self._find_members()
-        self.manifest: Manifest = read_manifest(self._member(MANIFEST).to_pybytes(), str(path))
+        about = self._member(MANIFEST).to_pybytes()
+        if zlib.crc32(about) != self._manifest_checksum:
+            raise InvalidInput("is damaged: its checksum is another", subject=str(path), field=MANIFEST)
+        self.manifest: Manifest = read_manifest(about, str(path))
         self._tables: dict[str, Any] = {}
 
     def _map(self) -> Any:
@@ -66,12 +78,16 @@ class Recording:
         try:
             with zipfile.ZipFile(self.path) as archive:
                 listed = archive.infolist()
-        except (zipfile.BadZipFile, OSError) as error:
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise InvalidInput("is not a recording, or was cut off", subject=str(self.path)) from error
         found = {}
         for each in listed:
+            if each.filename == MANIFEST:
+                self._manifest_checksum = each.CRC
             if each.compress_type != zipfile.ZIP_STORED:
                 raise InvalidInput("a member is compressed", subject=str(self.path), field=each.filename)
+            if each.header_offset + _HEADER > self._file.size:
+                raise InvalidInput("is cut off", subject=str(self.path), field=each.filename)
             header = self._file.slice(each.header_offset, _HEADER).to_pybytes()
             lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
             found[each.filename] = (each.header_offset + _HEADER + lengths, each.file_size)
@@ -89,13 +105,18 @@ class Recording:
         """Return the Parquet file of a table; None where the recording has none."""
         if table not in self._tables:
             name = f"{table}.parquet"
-            try:
-                self._tables[table] = (
-                    parquet().ParquetFile(arrow().BufferReader(self._member(name))) if name in self._members else None
-                )
-            except (OSError, arrow().ArrowInvalid) as error:
-                raise InvalidInput(f"is damaged: {error}", subject=str(self.path), field=name) from error
+            self._tables[table] = self._open(table, name) if name in self._members else None
         return self._tables[table]
+
+    def _open(self, table: str, name: str) -> Any:
+        content = self._member(name)
+        expected = self.manifest.footers.get(table)
+        if expected is not None and footer_checksum(memoryview(content)) != expected:
+            raise InvalidInput("is damaged: the checksum of its footer is another", subject=str(self.path), field=name)
+        try:
+            return parquet().ParquetFile(arrow().BufferReader(content), page_checksum_verification=True)
+        except (OSError, arrow().ArrowException) as error:
+            raise InvalidInput(f"is damaged: {error}", subject=str(self.path), field=name) from error
 
     def rows(self, table: str) -> Mapping[str, Any]:
         """Return a whole small table as lists by column, times in microseconds; what is missing is null."""
@@ -115,8 +136,8 @@ class Recording:
     def _decoded(self, table: str, read: Any) -> Any:
         try:
             return read()
-        except (OSError, arrow().ArrowInvalid, arrow().ArrowException) as error:
-            raise InvalidInput(f"is damaged: {error}", subject=str(self.path), field=table) from error
+        except (OSError, arrow().ArrowException) as error:
+            raise InvalidInput(f"is damaged: {error}", subject=str(self.path), field=f"{table}.parquet") from error
 
     # ------------------------------------------------------------------ usage
 
@@ -130,23 +151,39 @@ class Recording:
             tuple(text or "" for text in columns[name])
             for name in ("namespace", "kind", "workload", "pod", "container")
         ]
-        return Containers(np.array(columns["block"], dtype=np.int64), *texts)
+        if None in columns["block"]:
+            raise InvalidInput("a container has no block", subject=str(self.path), field="containers.parquet")
+        since = np.array([ABSENT if at is None else at for at in columns["since"]], dtype=np.int64)
+        namespaces, kinds, workloads, pods, containers = texts
+        blocks = np.array(columns["block"], dtype=np.int64)
+        return Containers(blocks, namespaces, kinds, workloads, pods, containers, since)
 
     @cached_property
     def _groups(self) -> list[tuple[int, int, int, int]]:
         """Return the row groups of usage: number, block, first and last microsecond."""
         found = self._parquet("usage")
+        if found is None:
+            return []
         meta, groups = found.metadata, []
         names = [meta.schema.column(place).name for place in range(meta.num_columns)]
+        if not {"container_id", "time"} <= set(names):
+            raise self._unusable("has no container_id or no time")
         who, when = names.index("container_id"), names.index("time")
         for number in range(meta.num_row_groups):
             group = meta.row_group(number)
             if not group.num_rows:
                 continue
             times, ids = group.column(when).statistics, group.column(who).statistics
+            if any(each is None or not each.has_min_max for each in (times, ids)):
+                raise self._unusable("has row groups without statistics of container_id and time")
+            if not 0 <= ids.min <= ids.max < len(self.containers):
+                raise self._unusable(f"has container_id {ids.max}, containers has {len(self.containers)} rows")
             first, last = (_micros(each) for each in (times.min, times.max))
             groups.append((number, int(self.containers.block[ids.min]), first, last))
         return groups
+
+    def _unusable(self, why: str) -> InvalidInput:
+        return InvalidInput(why, subject=str(self.path), field="usage.parquet")
 
     @property
     def blocks(self) -> list[int]:

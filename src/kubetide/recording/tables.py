@@ -23,9 +23,10 @@ from kubetide.stats.buckets import Floats, Ints
 
 _SECOND = 1_000_000
 DEMAND = "demand_cores"
-_COLUMNS = frozenset(
+_NAMES = frozenset({"namespace", "kind", "workload", "pod", "container"})
+_COLUMNS = _NAMES | frozenset(
     {
-        "time", "namespace", "kind", "workload", "pod", "container", "cpu_cores", "cpu_seconds_total", "memory_bytes",
+        "time", "cpu_cores", "cpu_seconds_total", "memory_bytes",
         "cpu_request_cores", "memory_request_bytes", "cpu_limit_cores", "memory_limit_bytes", "throttled",
     }
 )  # fmt: skip
@@ -66,13 +67,16 @@ def _read_csv(source: Path) -> dict[tuple[str, str, str, str, str], list[dict[st
                 where = f"{source}:{number}"
                 if None in row or None in row.values():
                     raise InvalidInput("has another number of fields than the header", subject=where)
+                for name in _NAMES & names:
+                    if "/" in row[name]:
+                        raise InvalidInput(f"{row[name]!r} has a slash; no name may", subject=where, field=name)
                 container = row["container"]
                 workload = row.get("workload") or container
                 key = (row.get("namespace") or "default", row.get("kind") or "Deployment", workload)
                 parsed = {
                     name: _amount(text, where, name)
                     for name, text in row.items()
-                    if name not in ("time", "namespace", "kind", "workload", "pod", "container")
+                    if name not in _NAMES and name != "time"
                 }
                 parsed["time"] = _time(row["time"], where)
                 found.setdefault((*key, row.get("pod") or workload, container), []).append(parsed)
@@ -211,7 +215,8 @@ def import_pack(folder: Path, dataset: str, target: Path, *, pseudonyms: Pseudon
             return
         series = []
         for row, name in enumerate(arrays["names"].tolist()):
-            container = writer.container("default", "Deployment", str(name), str(name), "app")
+            since = int(starts[row]) * _SECOND
+            container = writer.container("default", "Deployment", str(name), str(name), "app", since=since)
             series.append((container, *_pack_samples(about, arrays, row, int(starts[row]), interval)))
             _write_provisioned(writer, about, arrays, row, container, int(starts[row]))
         _write_by_chunk(writer, series, int(starts.min()))

@@ -21,7 +21,7 @@ from kubetide.errors import InvalidInput
 from kubetide.recording.arrow import arrow, parquet, schema_of
 from kubetide.recording.core.layout import ABSENT, Blocks
 from kubetide.recording.core.pseudonyms import Pseudonyms
-from kubetide.recording.format import BLOCK_CONTAINERS, CHUNK_SECONDS, MANIFEST, TABLES, Gap, Manifest
+from kubetide.recording.format import BLOCK_CONTAINERS, CHUNK_SECONDS, MANIFEST, TABLES, Gap, Manifest, footer_checksum
 
 _SECOND = 1_000_000
 _MOST_ROWS = 4_000_000
@@ -43,7 +43,10 @@ class Writer:
         self._pseudonyms = pseudonyms
         self._manifest = manifest
         arrow()
-        self._folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        except OSError as error:
+            raise InvalidInput(f"cannot be written: {error.strerror}", subject=str(path)) from error
         self._writers: dict[str, Any] = {}
         self._rows: dict[str, int] = {}
         self._small: dict[str, list[Mapping[str, Any]]] = {name: [] for name in TABLES if name != "usage"}
@@ -74,8 +77,10 @@ class Writer:
 
     # ------------------------------------------------------------------ rows
 
-    def container(self, namespace: str, kind: str, workload: str, pod: str, container: str) -> int:
-        """Return the number of a container, adding it if it is new."""
+    def container(
+        self, namespace: str, kind: str, workload: str, pod: str, container: str, *, since: int | None = None
+    ) -> int:
+        """Return the number of a container, adding it if it is new; `since` where that is not its first sample."""
         key = (namespace, kind, workload, pod, container)
         number = self._ids.get(key)
         if number is None:
@@ -83,7 +88,8 @@ class Writer:
             block = self._blocks.of((namespace, kind, workload))
             self._block_of.append(block)
             names = ("namespace", "kind", "workload", "pod", "container")
-            self.row("containers", container_id=number, block=block, **dict(zip(names, key, strict=True)))
+            who = dict(zip(names, key, strict=True))
+            self.row("containers", container_id=number, block=block, since=since, **who)
         return number
 
     def usage(
@@ -200,6 +206,7 @@ class Writer:
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=dictionary,
+                write_page_checksum=True,
             )
         self._writers[table].write_table(content, row_group_size=max(1, content.num_rows))
         self._rows[table] = self._rows.get(table, 0) + content.num_rows
@@ -213,6 +220,10 @@ class Writer:
                 self._write(table, schema_of(table).empty_table())
         for each in self._writers.values():
             each.close()
+        footers = {}
+        for table in TABLES:
+            with arrow().memory_map(str(self._folder / f"{table}.parquet"), "r") as file:
+                footers[table] = footer_checksum(memoryview(file.read_buffer())) or 0
         manifest = msgspec.structs.replace(
             self._manifest,
             writer=f"kubetide {__version__}",
@@ -222,6 +233,7 @@ class Writer:
             rows=self._rows,
             gaps=self._gaps,
             notes=self._notes,
+            footers=footers,
         )
         whole = self._folder / "recording"
         with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:

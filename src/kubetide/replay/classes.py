@@ -34,7 +34,7 @@ def class_names(recording: Recording, classes: Classes, *, days: int, services: 
         # Services that only a metric knows have no container.
         rows = recording.rows("load")
         named = [f"{one}/{other}" for one, other in zip(rows["namespace"], rows["workload"], strict=True)]
-        units = list(dict.fromkeys([*map(service_name, units), *named]))
+        units = list(dict.fromkeys([*(who.service_of(at) for at in range(len(who))), *named]))
     match classes:
         case "all":
             return dict.fromkeys(units, "all")

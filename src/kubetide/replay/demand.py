@@ -1,11 +1,12 @@
 """Demand of services from a recording: a metric that was recorded as load, or what their pods used.
 
-What pods used saturates at what they had, so it understates demand in times of trouble; a metric of arrivals does not.
+A pod is as large as its containers request together; of the pods of a workload the median counts. What pods used
+saturates at what they had, so it understates demand in times of trouble; a metric of arrivals does not.
 Samples more often than every 15 s are averaged, up to a minute they are held, beyond that they lie on straight lines
 between neighbours. Between samples that are further apart than three intervals nothing is known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -31,8 +32,11 @@ def services_of(source: Recording | Samples) -> Services:
     else:
         subject, interval = str(source.path), source.manifest.interval_seconds
         names, series, cores = _from_load(source)
-        if not names:
-            names, series, cores = _from_usage(source)
+        # Demand that was recorded is better than usage, which saturates; services without it are counted by usage.
+        known = set(names)
+        for name, one, size in zip(*_from_usage(source), strict=True):
+            if name not in known:
+                names, series, cores = [*names, name], [*series, one], [*cores, size]
     if not names:
         raise InvalidInput("has neither load nor CPU usage to count replicas from", subject=subject)
     start = min(int(times[0]) for times, _ in series)
@@ -47,7 +51,32 @@ def services_of(source: Recording | Samples) -> Services:
         demand[at : at + stretch.size, place] = stretch / cores[place]
         # A week or more is counted from its fourth day on: what learns a day's shape has seen three.
         skip[place] = at + (3 * _DAY_LINES if stretch.size > 7 * _DAY_LINES else 0)
-    return Services(names=tuple(names), demand=demand, start_seconds=start, pod_cores=np.array(cores), skip=skip)
+    counts = {} if isinstance(source, Samples) else recorded_replicas(source)
+    nothing = np.zeros(0), np.zeros(0)
+    return Services(
+        names=tuple(names),
+        demand=demand,
+        start_seconds=start,
+        pod_cores=np.array(cores),
+        skip=skip,
+        recorded=tuple(counts.get(name, nothing) for name in names),
+    )
+
+
+def recorded_replicas(recording: Recording) -> dict[str, tuple[Floats, Floats]]:
+    """Return by service from which seconds on how many replicas were wanted."""
+    rows = recording.rows("replicas")
+    found: dict[str, dict[int, float]] = {}
+    for namespace, workload, time, wanted in zip(
+        *(rows[name] for name in ("namespace", "workload", "time", "wanted")), strict=True
+    ):
+        if wanted is not None:
+            found.setdefault(f"{namespace}/{workload}", {})[time // 1_000_000] = float(wanted)
+    series = {}
+    for name, by_time in found.items():
+        ordered = sorted(by_time.items())
+        series[name] = (np.array([float(at) for at, _ in ordered]), np.array([count for _, count in ordered]))
+    return series
 
 
 def _from_load(recording: Recording) -> _Found:
@@ -62,18 +91,17 @@ def _from_load(recording: Recording) -> _Found:
     for name in found:
         ordered = dict(sorted(found[name]))
         series.append((np.array(list(ordered), dtype=np.int64), np.array(list(ordered.values()))))
-    return list(found), series, [recording.manifest.pod_cores] * len(found)
+    sizes = _pod_cores(*_requested(recording)) if found else {}
+    return list(found), series, [sizes.get(name, recording.manifest.pod_cores) for name in found]
 
 
 def _from_usage(recording: Recording) -> _Found:
     who, interval = recording.containers, recording.manifest.interval_seconds
-    requests = _requests(recording)
+    sizes = _pod_cores(*_requested(recording))
     every: _Found = [], [], []
     for block in recording.blocks:
-        members = np.flatnonzero(who.block == block).tolist()
-        names = [f"{who.namespace[m]}/{who.workload[m]}" for m in members]
-        asked = [requests.get(member) for member in members]
-        found = _summed(names, asked, recording.grids(block), interval, recording.manifest.pod_cores)
+        names = [who.service_of(member) for member in np.flatnonzero(who.block == block).tolist()]
+        found = _summed(names, sizes, recording.grids(block), interval, recording.manifest.pod_cores)
         every = every[0] + found[0], every[1] + found[1], every[2] + found[2]
     return every
 
@@ -82,7 +110,29 @@ def _from_samples(samples: Samples) -> _Found:
     asked = [samples.sizes[at][-1][1] if samples.sizes.get(at) else None for at in range(len(samples.workloads))]
     names = [service_name(each) for each in samples.workloads]
     interval = samples.interval_seconds
-    return _summed(names, asked, samples.grids(interval_seconds=interval), interval, 1.0)
+    sizes = _pod_cores(names, samples.workloads, asked)
+    return _summed(names, sizes, samples.grids(interval_seconds=interval), interval, 1.0)
+
+
+def _requested(recording: Recording) -> tuple[list[str], list[str], list[float | None]]:
+    """Return of every container its service, what is sized together with it, and the cores it requested last."""
+    who, rows = recording.containers, recording.rows("sizes")
+    pairs = zip(rows["container_id"], rows["cpu_request_millis"], strict=True)
+    requests = {container: millis / 1000.0 for container, millis in pairs if millis}
+    everyone = range(len(who))
+    return [who.service_of(at) for at in everyone], [who.unit_of(at) for at in everyone], [*map(requests.get, everyone)]
+
+
+def _pod_cores(services: Sequence[str], units: Sequence[str], requests: Sequence[float | None]) -> dict[str, float]:
+    """Return by service the cores that one of its pods requests: the medians of its containers, added up."""
+    asked: dict[tuple[str, str], list[float]] = {}
+    for service, unit, cores in zip(services, units, requests, strict=True):
+        if cores:
+            asked.setdefault((service, unit), []).append(cores)
+    found: dict[str, float] = {}
+    for (service, _), each in asked.items():
+        found[service] = found.get(service, 0.0) + sorted(each)[len(each) // 2]
+    return found
 
 
 def service_name(workload: str) -> str:
@@ -93,7 +143,7 @@ def service_name(workload: str) -> str:
 
 def _summed(
     workloads: Sequence[str],
-    requests: Sequence[float | None],
+    sizes: Mapping[str, float],
     grids: Iterable[Grid],
     interval: int,
     default_cores: float,
@@ -117,17 +167,10 @@ def _summed(
     for name, number in numbers.items():
         there = ~np.isnan(totals[:, number])
         if there.any():
-            asked = sorted(each for each, mine in zip(requests, workloads, strict=True) if each and mine == name)
             names.append(name)
             series.append((times[there], totals[there, number]))
-            cores.append(asked[len(asked) // 2] if asked else default_cores)
+            cores.append(sizes.get(name, default_cores))
     return names, series, cores
-
-
-def _requests(recording: Recording) -> dict[int, float]:
-    rows = recording.rows("sizes")
-    pairs = zip(rows["container_id"], rows["cpu_request_millis"], strict=True)
-    return {container: millis / 1000.0 for container, millis in pairs if millis}
 
 
 def resampled(times: Ints, values: Floats, interval: int) -> Floats:

@@ -24,7 +24,9 @@ _TAIL = 65536
 _DAMAGED = "is damaged; delete it to begin anew"
 _Known = dict[str, dict[str, tuple[float, float]]]
 Part = tuple[list[str], Floats]
-"""The workloads of a block, and the sums of one policy."""
+"""The workloads of a block (its services), and the sums of one policy."""
+LOADS = -1
+"""Stands for a block where a part is what all replica counts came to."""
 
 
 def parts_file(recording: Path) -> Path:

@@ -3,10 +3,12 @@
 import csv
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from kubetide.recording.reader import Recording
 from kubetide.replay.runs import Outcome
 
 SHOWN = {
@@ -24,6 +26,7 @@ SHOWN = {
     "restarts": ("changes that need a restart, per container-week", "{:.1f}"),
     "money": ("money for sizes", "{:.2f}"),
     "replica_cost": ("replicas: cost", "{:.2f}"),
+    "services": ("replicas: services counted", "{:.0f}"),
     "replica_hours": ("replicas: replica-hours", "{:.0f}"),
     "replicas_to_minimum": ("replicas: replica-hours to the minimum", "{:.2f}"),
     "late": ("replicas: late work", "{:.2%}"),
@@ -38,12 +41,7 @@ _WITH_INTERVAL = frozenset({"memory_cost", "cpu_cost", "replica_cost", "overruns
 
 def table(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows: a figure each, a column per policy; figures that no policy has are left out."""
-    shown = [
-        name
-        for name in SHOWN
-        if any(_known(each.figures.get(name)) for each in outcomes)
-        and (name != "throttled_work" or any(each.figures.get(name) for each in outcomes))
-    ]
+    shown = [name for name in SHOWN if any(_known(each.figures.get(name)) for each in outcomes)]
     rows = [[SHOWN[name][0], *(_cell(outcome, name) for outcome in outcomes)] for name in shown]
     return ["", *(outcome.policy for outcome in outcomes)], rows
 
@@ -61,6 +59,20 @@ def _cell(outcome: Outcome, name: str) -> str:
 
 def _known(value: float | None) -> bool:
     return value is not None and value == value
+
+
+def why_nothing(path: Path, outcomes: Sequence[Outcome]) -> str | None:
+    """Return why no policy has anything to show; None where one has."""
+    if any(_known(value) and name != "cells" for each in outcomes for name, value in each.figures.items()):
+        return None
+    about = Recording(path).manifest
+    if not about.rows.get("usage") and not about.rows.get("load"):
+        return "holds neither usage nor load"
+    hours, period = (about.end - about.start) / 3600.0, about.period_seconds
+    return (
+        f"nothing can be counted in its {hours:.3g} hours: periods of {period / 3600.0:.3g} hours count after the "
+        "warm-up, with a size in force; give a shorter --period (current needs recorded requests)"
+    )
 
 
 def as_json(outcomes: Sequence[Outcome]) -> bytes:

@@ -6,8 +6,7 @@ workers. `run` returns plain values, for the command line and for notebooks.
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,15 +15,15 @@ import numpy as np
 import yaml
 
 from kubetide.errors import InvalidInput
-from kubetide.recording.core.layout import Grid
+from kubetide.recording.core.layout import ABSENT, Grid
 from kubetide.recording.reader import Recording
 from kubetide.replay.core.block import Recorded, SizeReplay, clairvoyant_plans, joined
 from kubetide.replay.core.figures import Prices, empty, figures, intervals
-from kubetide.replay.core.services import STEP_SECONDS, LoadFigures, Services, replay_services
-from kubetide.replay.core.spec import BUILT_IN_NAMES, PolicySpec, built_in, read_policy
-from kubetide.replay.demand import services_of
-from kubetide.replay.parts import fingerprint, keep, kept, parts_file
-from kubetide.replay.samples import Samples, recorded_events
+from kubetide.replay.core.services import LoadFigures
+from kubetide.replay.core.spec import BUILT_IN_NAMES, PolicySpec, Replicas, built_in, read_policy
+from kubetide.replay.loads import Stretch, replay_counts
+from kubetide.replay.parts import LOADS, Part, fingerprint, keep, kept, parts_file
+from kubetide.replay.samples import Samples, opened, recorded_events
 from kubetide.replay.workers import Workers, spread
 from kubetide.stats.buckets import Floats
 
@@ -43,6 +42,8 @@ class Options:
     warmup_periods: int | None = None
     days: int | None = None
     """Replay no more than so many days from the start."""
+    skipped_days: int = 0
+    """Count nothing of so many days at the start, in which policies learn."""
     workers: int = 1
     scheduler: str = ""
     """A Dask scheduler whose workers do it, instead of processes here."""
@@ -102,59 +103,95 @@ def run(
     options = options or Options()
     recording = source if isinstance(source, Samples) else Recording(source)
     _check(recording, options)
+    path = None if isinstance(recording, Samples) else recording.path
+    parts = _Parts(kept(parts_file(path)) if path is not None and options.resume else {}, progress)
+    try:
+        found = _outcomes(recording, policies, options, parts)
+    except KeyboardInterrupt:
+        if path is not None and parts.done:
+            keep(parts_file(path), parts.done)
+        raise
+    if path is not None and options.resume:
+        parts_file(path).unlink(missing_ok=True)
+    return found
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What is done of a run, to be kept when it is interrupted, and who is told how much that is."""
+
+    done: dict[tuple[int, str], Part]
+    tell: Callable[[int, int], None] | None
+    total: int = 0
+    finished: int = 0
+
+    def finish(self, number: int = 1) -> None:
+        """Count pieces that are finished."""
+        self.finished += number
+        if self.tell is not None:
+            self.tell(self.finished, self.total)
+
+
+def _outcomes(
+    source: Recording | Samples, policies: Sequence[PolicySpec], options: Options, parts: _Parts
+) -> list[Outcome]:
     sizes = [policy for policy in policies if policy.sizes is not None]
+    counted = [policy for policy in policies if policy.replicas is not None and _has_counts(source, policy.replicas)]
+    blocks = 0 if isinstance(source, Samples) or not sizes else len(source.blocks)
+    parts.total = blocks + len(counted)
+    # Counts come first: that there is nothing to count them from is known at once.
+    try:
+        loads = _all_loads(source, counted, options, parts)
+    except InvalidInput:
+        if not all(each.replicas is not None and each.replicas.recorded for each in counted):
+            raise
+        counted, loads = [], []  # Counts were recorded, but nothing to hold them against.
     by_policy: dict[str, Outcome] = {}
     if sizes:
-        names, sums = _all_sums(recording, sizes, options, progress)
+        names, sums = _all_sums(source, sizes, options, parts)
         for policy, each in zip(sizes, sums, strict=True):
             by_policy[policy.name] = _outcome(policy.name, names, each, options)
-    counted = [policy for policy in policies if policy.replicas is not None]
-    for policy, found in zip(counted, _all_loads(recording, counted, options), strict=True):
+    for policy, found in zip(counted, loads, strict=True):
         by_policy[policy.name] = _with_load(by_policy.get(policy.name), policy.name, found, options)
     return [by_policy[policy.name] for policy in policies]
 
 
-def _all_loads(source: Recording | Samples, policies: Sequence[PolicySpec], options: Options) -> list[LoadFigures]:
+def _has_counts(source: Recording | Samples, replicas: Replicas) -> bool:
+    """Return whether a policy can count replicas: as they were, only where they were recorded."""
+    if not replicas.recorded:
+        return True
+    return not isinstance(source, Samples) and source.manifest.rows.get("replicas", 0) > 0
+
+
+def _all_loads(
+    source: Recording | Samples, policies: Sequence[PolicySpec], options: Options, parts: _Parts
+) -> list[LoadFigures]:
     """Return what every policy of replica counts came to."""
-    if isinstance(source, Samples) or (not options.scheduler and min(options.workers, len(policies)) <= 1):
-        services = _counted(services_of(source), source, options) if policies else None
-        return [replay_services(services, each.replicas) for each in policies if services and each.replicas]
-    items = [(source.path, policy, options) for policy in policies]
-    workers = Workers(processes=min(options.workers, len(items)), scheduler=options.scheduler)
-    return [found for _, found in sorted(spread(_load_item, items, workers), key=lambda each: each[0])]
-
-
-def _load_item(item: tuple[Path, PolicySpec, Options]) -> LoadFigures:
-    path, policy, options = item
-    assert policy.replicas is not None
-    recording = _recording(path)
-    return replay_services(_counted(services_of(recording), recording, options), policy.replicas)
-
-
-def _counted(services: Services, source: Recording | Samples, options: Options) -> Services:
-    """Return services for the days that are replayed, counted from the period on that somebody named."""
-    start, period = (
-        (source.start_seconds, source.period_seconds)
-        if isinstance(source, Samples)
-        else (source.manifest.start, source.manifest.period_seconds)
+    stretch = Stretch(
+        days=options.days,
+        skipped_days=options.skipped_days,
+        warmup_periods=options.warmup_periods,
+        period_seconds=options.period_seconds,
     )
-
-    def line(seconds: int) -> int:
-        return max(0, (start + seconds - services.start_seconds) // STEP_SECONDS)
-
-    demand, skip = services.demand, services.skip
-    if options.days is not None:
-        demand = demand[: line(options.days * 86400)]
-    if options.warmup_periods is not None:
-        skip = np.maximum(skip, line(options.warmup_periods * (options.period_seconds or period)))
-    return replace(services, demand=demand, skip=skip)
+    marks = ["" if isinstance(source, Samples) else _mark(source, each, options) for each in policies]
+    left = [place for place, mark in enumerate(marks) if (LOADS, mark) not in parts.done]
+    parts.finished += len(policies) - len(left)
+    wanted = [replicas for place in left if (replicas := policies[place].replicas) is not None]
+    workers = Workers(processes=min(options.workers, max(1, len(left))), scheduler=options.scheduler)
+    found: dict[int, LoadFigures] = {}
+    for at, each in replay_counts(source, wanted, stretch, workers):
+        found[left[at]] = each
+        if not isinstance(source, Samples):
+            parts.done[LOADS, marks[left[at]]] = (list(each.names), each.sums)
+        parts.finish()
+    return [found.get(place) or LoadFigures.from_sums(*parts.done[LOADS, marks[place]]) for place in range(len(marks))]
 
 
 def _all_sums(
     source: Recording | Samples,
     policies: Sequence[PolicySpec],
     options: Options,
-    progress: Callable[[int, int], None] | None,
+    parts: _Parts,
 ) -> tuple[list[str], list[Floats]]:
     """Return all workloads and the sums of every policy."""
     if isinstance(source, Samples):
@@ -162,10 +199,10 @@ def _all_sums(
         days = ([grid] for grid in source.grids(interval_seconds=recorded.interval_seconds))
         ((names, sums),) = _replayed([recorded], days, policies, options)
         return names, sums
-    found = _parts(source, policies, options, progress)
+    found = _blocks(source, policies, options, parts)
     names = [name for block in source.blocks for name in found[block][0]]
-    parts = [[found[block][1][place] for block in source.blocks] for place in range(len(policies))]
-    return names, [np.concatenate(part, axis=1) if part else empty(0) for part in parts]
+    columns = [[found[block][1][place] for block in source.blocks] for place in range(len(policies))]
+    return names, [np.concatenate(part, axis=1) if part else empty(0) for part in columns]
 
 
 def _check(source: Recording | Samples, options: Options) -> None:
@@ -179,51 +216,43 @@ def _check(source: Recording | Samples, options: Options) -> None:
         raise InvalidInput(f"{period} s must be a multiple of the interval and divide a day", field="--period")
 
 
-def _parts(
-    recording: Recording,
-    policies: Sequence[PolicySpec],
-    options: Options,
-    progress: Callable[[int, int], None] | None,
-) -> dict[int, tuple[list[str], list[Floats]]]:
-    """Return the workloads and the sums of every block; what is done when it is interrupted is kept."""
-    path, manifest = recording.path, recording.manifest
+def _mark(recording: Recording, policy: PolicySpec, options: Options) -> str:
+    """Return what stands for all that the parts of a policy depend on."""
+    manifest = recording.manifest
     how = (
         options.interval_seconds or manifest.interval_seconds,
         options.period_seconds or manifest.period_seconds,
-        max(1, manifest.warmup_periods) if options.warmup_periods is None else options.warmup_periods,
-        options.days or 0,
+        options.warmup_periods,
+        options.days,
+        options.skipped_days,
     )
-    marks = [fingerprint(path, policy, how) for policy in policies]
-    done = kept(parts_file(path)) if options.resume else {}
+    return fingerprint(recording.path, policy, how)
+
+
+def _blocks(
+    recording: Recording, policies: Sequence[PolicySpec], options: Options, parts: _Parts
+) -> dict[int, tuple[list[str], list[Floats]]]:
+    """Return the workloads and the sums of every block."""
+    marks, done = [_mark(recording, policy, options) for policy in policies], parts.done
     missing: dict[tuple[int, ...], list[int]] = {}
     for block in recording.blocks:
         if lacks := tuple(place for place, mark in enumerate(marks) if (block, mark) not in done):
             missing.setdefault(lacks, []).append(block)
     most = 1 if options.scheduler else BLOCKS
     items: list[_Item] = [
-        (path, group, [policies[place] for place in lacks], options)
+        (recording.path, group, [policies[place] for place in lacks], options)
         for lacks, blocks in missing.items()
         for group in _even(blocks, options.workers, most)
     ]
     by_name = dict(zip((policy.name for policy in policies), marks, strict=True))
-    total = len(recording.blocks)
-    finished = total - sum(len(item[1]) for item in items)
+    parts.finished += len(recording.blocks) - sum(len(item[1]) for item in items)
     workers = Workers(processes=options.workers, scheduler=options.scheduler)
-    try:
-        for place, found in spread(_replay_item, items, workers):
-            _, group, replayed, _ = items[place]
-            for block, (names, sums) in zip(group, found, strict=True):
-                for policy, each in zip(replayed, sums, strict=True):
-                    done[block, by_name[policy.name]] = (names, each)
-            finished += len(group)
-            if progress is not None:
-                progress(finished, total)
-    except KeyboardInterrupt:
-        if done:
-            keep(parts_file(path), done)
-        raise
-    if options.resume:
-        parts_file(path).unlink(missing_ok=True)
+    for place, found in spread(_replay_item, items, workers):
+        _, group, replayed, _ = items[place]
+        for block, (names, sums) in zip(group, found, strict=True):
+            for policy, each in zip(replayed, sums, strict=True):
+                done[block, by_name[policy.name]] = (names, each)
+        parts.finish(len(group))
     return {block: (done[block, marks[0]][0], [done[block, mark][1] for mark in marks]) for block in recording.blocks}
 
 
@@ -242,22 +271,11 @@ _Replayed = tuple[list[str], list[Floats]]
 
 def _replay_item(item: _Item) -> list[_Replayed]:
     path, blocks, policies, options = item
-    recording = _recording(path)
+    recording = opened(path)
     recorded = [recorded_of(recording, block, options) for block in blocks]
     interval = recorded[0].interval_seconds
     days = zip(*(recording.grids(block, interval_seconds=interval) for block in blocks), strict=True)
     return _replayed(recorded, days, policies, options)
-
-
-def _recording(path: Path) -> Recording:
-    """Return the recording of this worker process, opened once; another file under the name is another recording."""
-    found = path.stat()
-    return _opened(path, found.st_mtime_ns, found.st_size)
-
-
-@lru_cache(maxsize=1)
-def _opened(path: Path, changed: int, size: int) -> Recording:
-    return Recording(path)
 
 
 def _replayed(
@@ -304,17 +322,22 @@ def _side_by_side(grids: Sequence[Grid]) -> tuple[Floats, Floats, Floats | None]
 def recorded_of(source: Recording | Samples, block: int, options: Options) -> Recorded:
     """Return what holds for a block; samples in memory are one."""
     if isinstance(source, Samples):
-        names, start = source.workloads, source.start_seconds
+        names, start, since = source.workloads, source.start_seconds, np.full(len(source.workloads), ABSENT)
         sizes, kills = source.sizes, source.oom_kills
         interval, period, warmup = source.interval_seconds, source.period_seconds, source.warmup_periods
     else:
         manifest, members = source.manifest, np.flatnonzero(source.containers.block == block)
         names, start = [source.containers.unit_of(member) for member in members.tolist()], manifest.start
         sizes, kills = recorded_events(source, members)
+        since = source.containers.since[members]
         # Without any warm-up the policies would be compared on different cells: most decide nothing in the first.
         interval, period, warmup = manifest.interval_seconds, manifest.period_seconds, max(1, manifest.warmup_periods)
     numbers: dict[str, int] = {}
     workloads = [numbers.setdefault(name, len(numbers)) for name in names]
+    begins: dict[int, int] = {}
+    for workload, at in zip(workloads, since.tolist(), strict=True):
+        if at != ABSENT:
+            begins[workload] = min(begins.get(workload, at), at // 1_000_000)
     return Recorded(
         workloads=np.array(workloads, dtype=np.int64),
         names=tuple(numbers),
@@ -324,6 +347,8 @@ def recorded_of(source: Recording | Samples, block: int, options: Options) -> Re
         start_seconds=start,
         sizes=sizes,
         oom_kills=kills,
+        begins=begins,
+        counted_from=start + options.skipped_days * 86400,
     )
 
 

@@ -5,6 +5,7 @@ Whoever tries many policies on one workload reads it once and replays it in mill
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ class Samples:
     sizes: Mapping[int, Sequence[Size]] = field(default_factory=dict)
     """By container: the requests and limits that it had, oldest first."""
     oom_kills: Mapping[int, Sequence[tuple[int, float]]] = field(default_factory=dict)
-    """By container: second, and the bytes that it had asked for."""
+    """By container: second, and the bytes that it had requested, 0 where that is not known."""
     period_seconds: int = 86400
     warmup_periods: int = 1
 
@@ -111,10 +112,30 @@ def recorded_events(
             sizes.setdefault(column[member], []).append(size)
     kills: dict[int, list[tuple[int, float]]] = {}
     rows = recording.rows("oom_kills")
+    ordered = {at: sorted(found) for at, found in sizes.items()}
     for member, time, amount in zip(rows["container_id"], rows["time"], rows["memory_bytes"], strict=True):
         if member in column:
-            kills.setdefault(column[member], []).append((time // 1_000_000, _number(amount)))
-    return {at: sorted(found) for at, found in sizes.items()}, {at: sorted(found) for at, found in kills.items()}
+            second = time // 1_000_000
+            known = _requested(ordered.get(column[member], ()), second) if amount is None else float(amount)
+            kills.setdefault(column[member], []).append((second, known))
+    return ordered, {at: sorted(found) for at, found in kills.items()}
+
+
+def _requested(sizes: Sequence[Size], second: int) -> float:
+    """Return the memory that was requested at a time, 0 where that is not known: then only usage before it counts."""
+    held = [memory for since, _, memory, _ in sizes if since <= second and memory == memory]
+    return held[-1] if held else 0.0
+
+
+def opened(path: Path) -> Recording:
+    """Return the recording of this worker process, opened once; another file under the name is another recording."""
+    found = path.stat()
+    return _opened(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=1)
+def _opened(path: Path, changed: int, size: int) -> Recording:
+    return Recording(path)
 
 
 def _number(value: float | None, divisor: float = 1.0) -> float:

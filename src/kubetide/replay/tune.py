@@ -94,7 +94,7 @@ def tune(
     names = class_names(recording, classes, days=split, services=objective == "replicas")
     journal = Journal(path, resume=options.resume)
     judge = _Judge(path, space, objective, names, journal)
-    train, last = replace(options, days=split), replace(options, warmup_periods=split * _DAY // period)
+    train, last = replace(options, days=split), replace(options, skipped_days=split)
     search = _Search(space, seed)
     tried: list[Numbers] = []
     found: list[ByClass] = []
@@ -161,7 +161,13 @@ class _Judge:
 
     def values(self, batch: Sequence[Numbers], options: Options) -> list[ByClass]:
         """Return what every candidate came to, by class."""
-        counted = (options.interval_seconds, options.period_seconds, options.warmup_periods, options.days)
+        counted = (
+            options.interval_seconds,
+            options.period_seconds,
+            options.warmup_periods,
+            options.days,
+            options.skipped_days,
+        )
         policies = [policy_of(self._space.estimator, each, f"t{place}") for place, each in enumerate(batch)]
         # The name of a candidate is only its place in the batch.
         plain = [policy_of(self._space.estimator, each, "candidate") for each in batch]

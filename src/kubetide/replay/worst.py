@@ -176,7 +176,7 @@ def follow_services(
     if chosen is None:
         chosen = {policy.name: services.names for policy in policies}
     place = {name: at for at, name in enumerate(services.names)}
-    recorded = {} if isinstance(recording, Samples) else _recorded_replicas(recording)
+    recorded = dict(zip(services.names, services.recorded, strict=True))
     found = []
     for policy in policies:
         names = list(chosen.get(policy.name, ()))
@@ -186,7 +186,7 @@ def follow_services(
         counts = np.array(replay_services(some, policy.replicas, keep=True).counts, dtype=np.float64)
         times: Floats = (services.start_seconds + np.arange(len(counts)) * STEP_SECONDS).astype(np.float64)
         for column, name in enumerate(names):
-            seconds, wanted = recorded.get(name, (np.zeros(0), np.zeros(0)))
+            seconds, wanted = recorded[name]
             known = ~np.isnan(some.demand[:, column])
             found.append(
                 FollowedService(
@@ -209,19 +209,5 @@ def _only(services: Services, at: Ints) -> Services:
         demand=services.demand[:, at],
         pod_cores=services.pod_cores[at],
         skip=services.skip[at],
+        recorded=tuple(services.recorded[each] for each in at.tolist()),
     )
-
-
-def _recorded_replicas(recording: Recording) -> dict[str, tuple[Floats, Floats]]:
-    rows = recording.rows("replicas")
-    found: dict[str, dict[int, float]] = {}
-    for namespace, workload, time, wanted in zip(
-        *(rows[name] for name in ("namespace", "workload", "time", "wanted")), strict=True
-    ):
-        if wanted is not None:
-            found.setdefault(f"{namespace}/{workload}", {})[time // 1_000_000] = float(wanted)
-    series = {}
-    for name, by_time in found.items():
-        ordered = sorted(by_time.items())
-        series[name] = (np.array([float(at) for at, _ in ordered]), np.array([count for _, count in ordered]))
-    return series

@@ -154,3 +154,97 @@ def test_what_is_no_file_says_so(tmp_path: Path) -> None:
         Recording(tmp_path / "none.tide")
     with pytest.raises(InvalidInput, match="2147 cores"), Writer(tmp_path / "a.tide", Manifest(start=T0)) as writer:
         writer.usage([writer.container("n", "k", "w", "p", "c")], [T0 * 1_000_000], [2**40], [1])
+
+
+@pytest.mark.parametrize("table", ["usage", "sizes"])
+@pytest.mark.parametrize("from_end", [20, 60, 200])
+def test_a_flipped_bit_of_a_footer_is_an_error_and_not_the_end_of_the_process(
+    tmp_path: Path, table: str, from_end: int
+) -> None:
+    path = written(tmp_path / "a.tide")
+    flip(path, f"{table}.parquet", -from_end)
+    with pytest.raises(InvalidInput, match=rf"{table}\.parquet: is damaged: the checksum of its footer is another"):
+        look(path)
+
+
+def test_a_flipped_bit_of_a_page_is_never_a_sample(tmp_path: Path) -> None:
+    for place in range(4, 400, 11):
+        path = written(tmp_path / "a.tide")
+        plain = [grid.memory.tobytes() for grid in Recording(path).grids(0)]
+        flip(path, "usage.parquet", place)
+        found = plain
+        with suppress(InvalidInput):
+            found = [grid.memory.tobytes() for grid in Recording(path).grids(0)]
+        assert found == plain
+
+
+def test_a_flipped_bit_of_the_manifest_is_an_error(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tide")
+    flip(path, MANIFEST, 50)
+    with pytest.raises(InvalidInput, match=r"manifest\.json: is damaged"):
+        Recording(path)
+
+
+def test_a_recording_of_1_0_has_no_checksums_of_footers_and_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tide")
+    manifest = msgspec.to_builtins(Recording(path).manifest) | {"version": "1.0", "footers": {}}
+    look(replaced(path, msgspec.json.encode(manifest)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param({"time": None}, "has no container_id or no time", id="no-time"),
+        pytest.param({"container_id": 7}, "has container_id 7, containers has 3 rows", id="nobody"),
+        pytest.param({"statistics": False}, "without statistics", id="no-statistics"),
+    ],
+)
+def test_tables_of_another_writer_that_cannot_be_used_say_why(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    path = written(tmp_path / "a.tide")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "out")
+    table = parquet.read_table(tmp_path / "out" / "usage.parquet")
+    if "time" in change:
+        table = table.drop_columns(["time"])
+    if "container_id" in change:
+        table = table.set_column(0, "container_id", pa.array([7] * table.num_rows, pa.int32()))
+    parquet.write_table(table, tmp_path / "usage.parquet", write_statistics=change.get("statistics", True))
+    manifest = msgspec.to_builtins(Recording(path).manifest) | {"footers": {}}
+    with zipfile.ZipFile(path, "w") as new:
+        new.writestr(MANIFEST, msgspec.json.encode(manifest))
+        new.write(tmp_path / "out" / "containers.parquet", "containers.parquet")
+        new.write(tmp_path / "usage.parquet", "usage.parquet")
+    with pytest.raises(InvalidInput, match=message):
+        look(path)
+
+
+def test_a_recording_without_usage_has_no_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "a.tide"
+    with zipfile.ZipFile(path, "w") as new:
+        new.writestr(MANIFEST, msgspec.json.encode(Manifest(start=T0)))
+    assert Recording(path).blocks == []
+
+
+def test_a_folder_that_is_not_there_is_named_and_not_what_is_hidden_in_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"none/a\.tide: cannot be written: No such file"):
+        Writer(tmp_path / "none" / "a.tide", Manifest(start=T0))
+
+
+def flip(path: Path, name: str, place: int) -> None:
+    """Flip a bit of a member, counted from its end where the place is negative."""
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo(name)
+    begin = member.header_offset + 30 + len(name)
+    content[begin + (place if place >= 0 else member.file_size + place)] ^= 4
+    path.write_bytes(bytes(content))
+
+
+def look(path: Path) -> None:
+    recording = Recording(path)
+    for block in recording.blocks:
+        list(recording.grids(block))
+    recording.rows("sizes")

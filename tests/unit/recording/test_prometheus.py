@@ -152,6 +152,22 @@ def test_a_failure_in_the_middle_is_an_error_and_no_file(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("allow_gaps", [False, True])
+def test_a_prometheus_that_never_answers_is_not_asked_for_long(tmp_path: Path, allow_gaps: bool) -> None:
+    asked: list[str] = []
+
+    class Nobody(FakePrometheus):
+        async def post(self, path: str, form: Mapping[str, str]) -> bytes:
+            asked.append(form["query"])
+            raise Unavailable("nobody is there")
+
+    with pytest.raises(Unavailable, match="nobody is there"):
+        record(tmp_path / "a.tide", Nobody({}), allow_gaps=allow_gaps)
+    assert len(set(asked)) == 1, "the first question is the last"
+    assert 2 < len(asked) < 10
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_where_gaps_are_allowed_a_failure_is_one(tmp_path: Path) -> None:
     source = FakePrometheus(usage())
     source.fails = {START + 500 * STEP: 10_000}

@@ -83,3 +83,10 @@ def test_selectors_match_the_labels_they_matched() -> None:
     assert hidden["selector"]["matchLabels"] == names.object({"labels": {"app": "web"}})["labels"]
     assert hidden["selector"]["matchExpressions"][0]["values"] == [names.name("front"), names.name("back")]
     assert hidden["metrics"] == spec["metrics"]
+
+
+def test_a_policy_for_every_container_stays_one() -> None:
+    policies = {"resourcePolicy": {"containerPolicies": [{"containerName": "*"}, {"containerName": "app"}]}}
+    hidden = Pseudonyms(b"key").object({"spec": policies})["spec"]["resourcePolicy"]["containerPolicies"]
+    assert hidden[0] == {"containerName": "*"}
+    assert hidden[1]["containerName"].startswith("x-")

@@ -8,11 +8,14 @@ import pytest
 from kubetide.cli.main import run_cli
 from kubetide.errors import InvalidInput
 from kubetide.recording.format import Manifest
+from kubetide.recording.reader import Recording
 from kubetide.recording.writer import Writer
+from kubetide.replay.core.figures import SUMS, Prices
 from kubetide.replay.core.services import Services, replay_services
 from kubetide.replay.core.spec import Replicas
-from kubetide.replay.demand import resampled
+from kubetide.replay.demand import resampled, services_of
 from kubetide.replay.load import LoadSession
+from kubetide.replay.report import table
 from kubetide.replay.runs import Options, load_policy, run
 from kubetide.replay.samples import Samples, read_samples
 from kubetide.replay.usage import UsageSession
@@ -291,3 +294,104 @@ def test_samples_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         run(Samples(cpu=flat, memory=flat, workloads=["a", "b"], start_seconds=T0, interval_seconds=7), [])
     with pytest.raises(InvalidInput, match="has no workload ns/Deployment/w9/app"):
         read_samples(written(tmp_path / "a.tide", *noisy(1, 1)), ["ns/Deployment/w9/app"])
+
+
+def test_an_oom_kill_without_an_amount_counts_with_the_request_of_its_time(tmp_path: Path) -> None:
+    """Prometheus knows that a container was OOM killed, not what it had requested."""
+    path = tmp_path / "a.tide"
+    times = (T0 + np.arange(72) * HOUR) * 1_000_000
+    with Writer(path, Manifest(interval_seconds=HOUR, start=T0)) as writer:
+        for number in range(2):
+            container = writer.container("ns", "Deployment", f"w{number}", f"p{number}", "app")
+            writer.usage(np.full(72, container), times, np.full(72, 100_000), np.full(72, int(0.3 * GIB)))
+            writer.row("oom_kills", container_id=container, time=(T0 + 30 * HOUR) * 1_000_000)
+        size = {"cpu_request_millis": 100, "memory_request_bytes": int(2 * GIB)}
+        writer.row("sizes", container_id=0, time=T0 * 1_000_000, **size)
+    known, unknown = follow(path, [load_policy("vpa")])
+    assert known.new_memory[-1] > 2.4 * GIB, "1.2 times the request"
+    assert 0.4 * GIB < unknown.new_memory[-1] < GIB, "what was used before it, and 100 MiB"
+
+
+def test_pods_are_as_large_as_all_their_containers(tmp_path: Path) -> None:
+    path = tmp_path / "a.tide"
+    times = (T0 + np.arange(24) * HOUR) * 1_000_000
+    with Writer(path, Manifest(interval_seconds=HOUR, start=T0)) as writer:
+        for pod in range(3):
+            for name, millis in (("app", 900), ("sidecar", 100)):
+                container = writer.container("ns", "Deployment", "web", f"web-{pod}", name)
+                writer.usage(np.full(24, container), times, np.full(24, 500 * millis), np.full(24, int(GIB)))
+                writer.row("sizes", container_id=container, time=T0 * 1_000_000, cpu_request_millis=millis)
+        writer.container("ns", "Deployment", "queue", "queue-0", "app")
+        writer.row("load", namespace="ns", workload="queue", metric="demand_cores", time=T0 * 1_000_000, value=2.0)
+    services = services_of(Recording(path))
+    assert services.names == ("ns/queue", "ns/web"), "who has no metric is counted by usage"
+    assert services.pod_cores.tolist() == [1.0, 1.0]
+    assert services.demand[0].tolist() == [2.0, 1.5]
+
+
+def test_current_counts_replicas_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "a.tide"
+    times = (T0 + np.arange(48) * HOUR) * 1_000_000
+    with Writer(path, Manifest(interval_seconds=HOUR, start=T0)) as writer:
+        for name in ("web", "unknown"):
+            container = writer.container("ns", "Deployment", name, f"{name}-0", "app")
+            writer.usage(np.full(48, container), times, np.full(48, 1_500_000), np.full(48, int(GIB)))
+            writer.row("sizes", container_id=container, time=T0 * 1_000_000, cpu_request_millis=1000)
+        for hour, wanted in ((0, 4), (24, 2)):
+            at = (T0 + hour * HOUR) * 1_000_000
+            writer.row("replicas", namespace="ns", kind="Deployment", workload="web", time=at, wanted=wanted)
+    current, hpa = run(path, [load_policy("current"), load_policy("hpa:60")])
+    assert (current.figures["services"], hpa.figures["services"]) == (1.0, 2.0)
+    assert current.figures["replica_hours"] == pytest.approx(24 * 4 + 24 * 2, abs=0.1)
+    assert current.figures["replicas_to_minimum"] == pytest.approx(1.5, abs=0.01)
+    assert current.figures["cpu_footprint"] == pytest.approx(1 / 1.5)
+    (followed,) = follow_services(path, [load_policy("current")], {"current": ["ns/web"]})
+    assert set(followed.replicas.tolist()) == {4.0, 2.0}
+
+
+def test_what_is_not_recorded_is_not_zero(tmp_path: Path) -> None:
+    cpu, memory = noisy(3, 2)
+    memory[:] = np.nan
+    path = written(tmp_path / "a.tide", cpu, memory)
+    policies = [load_policy("current"), load_policy("vpa")]
+    current, vpa = run(path, policies, Options(prices=Prices(core=1.0)))
+    assert all(np.isnan(current.figures[name]) for name in ("money", "core_hours", "throttled_work"))
+    assert vpa.figures["money"] > 0
+    assert np.isnan(vpa.figures["throttled_work"])
+    assert "throttled" not in str(table([current, vpa]))
+
+
+def test_a_recording_that_is_too_short_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cpu, memory = noisy(1, 2)
+    path = written(tmp_path / "a.tide", cpu[:6], memory[:6])
+    assert run_cli(["replay", str(path), "--policy", "vpa", "--workers", "1"]) == 2
+    assert "nothing can be counted in its 5 hours: periods of 24 hours" in capsys.readouterr().err
+    assert run_cli(["replay", str(path), "--policy", "vpa", "--workers", "1", "--period", "7200"]) == 0
+    assert run_cli(["replay", str(path), "--audit"]) == 2
+    assert "holds no decisions: record it with --live and --audit" in capsys.readouterr().err
+
+
+def test_a_workload_that_comes_later_has_a_warm_up_of_its_own(tmp_path: Path) -> None:
+    cpu, memory = noisy(10, 2)
+    alone = written(tmp_path / "alone.tide", cpu[:, :1], memory[:, :1])
+    late = np.roll(cpu[:, :1], 96, axis=0), np.roll(memory[:, :1], 96, axis=0)
+    late[0][:96] = late[1][:96] = np.nan
+    both = written(tmp_path / "both.tide", np.c_[cpu[:, 1:], late[0]], np.c_[memory[:, 1:], late[1]])
+    options = Options(warmup_periods=3, days=None, draws=0)
+    (expected,) = run(alone, [load_policy("vpa")], Options(warmup_periods=3, days=6, draws=0))
+    (found,) = run(both, [load_policy("vpa")], options)
+    np.testing.assert_allclose(found.sums[:, 1], expected.sums[:, 0], rtol=1e-12)
+    assert found.sums[SUMS["cells"]].tolist() == [7.0, 3.0]
+    (later,) = run(both, [load_policy("vpa")], Options(warmup_periods=3, skipped_days=8, draws=0))
+    assert later.sums[SUMS["cells"]].tolist() == [2.0, 2.0]
+
+
+def test_the_recorded_beginning_of_a_workload_counts_before_its_first_sample(tmp_path: Path) -> None:
+    path = tmp_path / "a.tide"
+    times = (T0 + np.arange(48, 144) * HOUR) * 1_000_000
+    with Writer(path, Manifest(interval_seconds=HOUR, start=T0)) as writer:
+        for name, since in (("known", T0 * 1_000_000), ("unknown", None)):
+            container = writer.container("ns", "Deployment", name, f"{name}-0", "app", since=since)
+            writer.usage(np.full(96, container), times, np.full(96, 100_000), np.full(96, int(GIB)))
+    (found,) = run(path, [load_policy("vpa")], Options(warmup_periods=3, draws=0))
+    assert found.sums[SUMS["cells"]].tolist() == [3.0, 1.0]

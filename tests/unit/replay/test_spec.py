@@ -79,7 +79,7 @@ def test_a_file_with_both_parts(tmp_path: Path) -> None:
             "sizes.update.when: krr has no bounds",
             id="bounds",
         ),
-        pytest.param("replicas: {min: 1}", "replicas: needs one of target and headroom", id="no-target"),
+        pytest.param("replicas: {min: 1}", "replicas: needs one of target, headroom and recorded", id="no-target"),
         pytest.param("replicas: {target: 0}", "replicas.target: must be between 1 and 1000", id="target"),
         pytest.param("replicas: {target: 60, min: 5, max: 4}", "replicas.max: is below min 5", id="range"),
         pytest.param("a: [", "is not YAML", id="no-yaml"),
@@ -99,3 +99,45 @@ def test_what_is_wrong_in_a_file_is_one_line(
 def test_an_unknown_policy_lists_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match="neither a file nor one of current, vpa, krr"):
         load_policy("magic")
+
+
+HPA = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 2
+  maxReplicas: 12
+  metrics:
+  - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 70}}}
+  behavior: {scaleDown: {stabilizationWindowSeconds: 60, tolerance: "0.2"}}
+"""
+
+
+def test_the_manifest_of_an_hpa_is_a_policy(tmp_path: Path) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(HPA)
+    policy = load_policy(str(path))
+    assert policy.name == "web"
+    found = policy.replicas
+    assert found is not None
+    assert (found.target, found.min, found.max) == (70, 2, 12)
+    assert found.behavior is not None
+    assert found.behavior.scale_down is not None
+    assert found.behavior.scale_down.stabilization_window_seconds == 60
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("name: cpu", "name: memory", "web spec.metrics: a replay needs one metric, CPU with averageUtilization"),
+        ("maxReplicas: 12", "maxReplicas: 1", "web replicas.max: is below min 2"),
+        ("maxReplicas: 12", "maxReplicas: many", r"web spec\.maxReplicas: Expected `int`"),
+    ],
+)
+def test_an_hpa_that_cannot_be_replayed_says_why(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(HPA.replace(old, new))
+    with pytest.raises(InvalidInput, match=message):
+        load_policy(str(path))

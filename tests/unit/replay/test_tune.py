@@ -162,7 +162,7 @@ def test_the_days_held_out_decide_and_workers_change_nothing(tide: Path) -> None
 def test_train_and_held_out_are_counted_apart_and_together_make_the_whole(tide: Path) -> None:
     policy = [load_policy("vpa")]
     (train,) = run(tide, policy, Options(days=6, warmup_periods=1))
-    (held_out,) = run(tide, policy, Options(warmup_periods=6))
+    (held_out,) = run(tide, policy, Options(warmup_periods=1, skipped_days=6))
     (whole,) = run(tide, policy, Options(warmup_periods=1))
     np.testing.assert_allclose(train.sums + held_out.sums, whole.sums, rtol=1e-12)
     assert values_of(train.sums, "memory") != values_of(held_out.sums, "memory")

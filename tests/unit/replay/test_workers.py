@@ -173,3 +173,23 @@ def test_a_scheduler_that_is_not_there_is_one_line(tide: Path, capsys: pytest.Ca
     code = run_cli(["replay", str(tide), "--policy", "vpa", "--scheduler", "nonsense://x"])
     assert code != 0
     assert "Dask scheduler at nonsense://x does not answer" in capsys.readouterr().err
+
+
+def test_ctrl_c_among_replica_counts_keeps_them_and_the_sizes(tide: Path) -> None:
+    policies = [*POLICIES[:1], load_policy("hpa:60"), load_policy("hpa:80")]
+    whole = as_json(run(tide, policies, Options(days=2)))
+    for finished in (1, 6):
+        told: list[tuple[int, int]] = []
+
+        def interrupt(done: int, total: int, last: int = finished, told: list[tuple[int, int]] = told) -> None:
+            told.append((done, total))
+            if done == last:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run(tide, policies, Options(days=2), progress=interrupt)
+        assert told[-1] == (finished, 6), "two policies of counts, and four blocks"
+        assert len(kept(parts_file(tide))) == finished
+        resumed = run(tide, policies, Options(days=2, resume=True))
+        assert as_json(resumed) == whole
+        assert not parts_file(tide).exists()

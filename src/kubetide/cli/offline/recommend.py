@@ -15,8 +15,9 @@ from kubetide.api.values.codec import encode
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.api.values.selectors import parse_selector
 from kubetide.cli.main import Invocation
+from kubetide.cli.offline.prometheus_options import pair
 from kubetide.cli.offline.record import DURATION
-from kubetide.cli.offline.usage_sources import Progress, pair, sources_of, usage_options
+from kubetide.cli.offline.usage_sources import Progress, sources_of, usage_options
 from kubetide.cli.places import client_of
 from kubetide.clock import SystemClock
 from kubetide.errors import InvalidInput, KubetideError

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ import msgspec
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.cli.asking import get_json
 from kubetide.cli.main import Invocation
+from kubetide.cli.offline.prometheus_options import prometheus_at, prometheus_options, prometheus_settings
 from kubetide.cli.places import Place, ask_quietly, client_of, find_places
 from kubetide.clock import SystemClock
 from kubetide.durations import parse_duration
@@ -25,11 +27,11 @@ from kubetide.recording.prometheus_proxy import find_prometheus
 from kubetide.recording.reader import Recording
 from kubetide.recording.tables import import_csv, import_pack
 from kubetide.recording.writer import Writer
-from kubetide.telemetry import Telemetry
-from kubetide.vpa.recommender.prometheus import Prometheus, PrometheusHttp
+from kubetide.vpa.recommender.prometheus import Prometheus
 from kubetide.vpa.recommender.settings import RecommenderSettings
 
 AUTO = "auto"
+_PERIODS = (86400, 3600, 900)
 
 
 class _Duration(click.ParamType[timedelta]):
@@ -70,8 +72,13 @@ DURATION = _Duration()
 @click.option("-n", "--namespace", help="Only this namespace.")
 @click.option("--interval", type=DURATION, help="Distance of samples. Default: 5m from Prometheus and CSV, 15s live.")
 @click.option("--load-query", default="", metavar="PROMQL", help="Load of workloads: a query with a label `workload`.")
-@click.option("--load-metric", default="", metavar="NAME", help="Load of workloads, live: a custom metric of pods.")
-@click.option("--audit", is_flag=True, help="Keep what kubetide decided, to compare a replay with it.")
+@click.option(
+    "--load-metric",
+    default="",
+    metavar="NAME",
+    help="Load of workloads, live: a custom metric of pods. With --load-query: what the load is called.",
+)
+@click.option("--audit", is_flag=True, help="Live: keep what kubetide decided, to compare a replay with it.")
 @click.option("--explain-address", metavar="ADDRESS", help="Where the autoscaler serves /explain, for --audit.")
 @click.option("--token", envvar="KUBETIDE_PROCESS_EXPLAIN_TOKEN", default="", help="Bearer token for /explain.")
 @click.option(
@@ -89,9 +96,16 @@ DURATION = _Duration()
 )
 @click.option("--allow-gaps", is_flag=True, help="Where Prometheus does not answer, record a gap instead of giving up.")
 @click.option("--deadline", type=DURATION, default="5m", show_default=True, help="How long a question is asked again.")
+@click.option(
+    "--objects",
+    is_flag=True,
+    help="With the URL of a Prometheus: also the HPAs and VPAs of the cluster, as they are now.",
+)
+@prometheus_options
 @click.pass_obj
 def command(
     invocation: Invocation,
+    /,
     output: Path,
     prometheus: str | None,
     since: timedelta,
@@ -111,6 +125,8 @@ def command(
     key: str | None,
     allow_gaps: bool,
     deadline: timedelta,
+    objects: bool,
+    **given: Any,
 ) -> None:
     """Write a recording from one source: --prometheus, --live, --from-csv or --from-pack.
 
@@ -118,6 +134,23 @@ def command(
     """
     if sum(source is not None for source in (prometheus, live, from_csv, from_pack)) != 1:
         raise click.UsageError("Give one of --prometheus, --live, --from-csv and --from-pack.")
+    used = {
+        "--audit": (audit, live is not None, "--live"),
+        "--agent": (agents, audit, "--audit"),
+        "--explain-address": (explain_address, audit, "--audit"),
+        "--load-query": (load_query, prometheus is not None, "--prometheus"),
+        "--load-metric": (load_metric, live is not None or load_query, "--live or --load-query"),
+        "--namespace": (namespace, live is not None or prometheus is not None, "--live or --prometheus"),
+        "--allow-gaps": (allow_gaps, prometheus is not None, "--prometheus"),
+        "--objects": (objects, prometheus is not None, "--prometheus"),
+        "--key": (key, anonymize, "--anonymize"),
+    }
+    for option, (wanted, possible, other) in used.items():
+        if wanted and not possible:
+            raise click.UsageError(f"{option} goes with {other}.")
+    if agents and anonymize:
+        raise click.UsageError("Audit logs of node agents hold names in texts: --agent does not go with --anonymize.")
+    namespace = namespace or invocation.namespace
     invocation.configure_logging()
     hidden = Pseudonyms((key or secrets.token_hex(32)).encode()) if anonymize else None
     if from_csv is not None:
@@ -136,7 +169,18 @@ def command(
         assert prometheus is not None
         step = interval or timedelta(minutes=5)
         past = _record_past(
-            invocation, output, prometheus, since, step, namespace, load_query, hidden, allow_gaps, deadline
+            invocation,
+            output,
+            prometheus,
+            since,
+            step,
+            namespace,
+            (load_query, load_metric or "load"),
+            hidden,
+            allow_gaps,
+            deadline,
+            objects,
+            given,
         )
         asyncio.run(past)
     _tell(output)
@@ -149,16 +193,17 @@ async def _record_past(
     since: timedelta,
     step: timedelta,
     namespace: str | None,
-    load_query: str,
+    load: tuple[str, str],
     hidden: Pseudonyms | None,
     allow_gaps: bool,
     deadline: timedelta,
+    objects: bool,
+    given: Mapping[str, Any],
 ) -> None:
     clock = SystemClock()
     seconds = _whole(step)
     settings = msgspec.structs.replace(
-        RecommenderSettings(),
-        prometheus_address=address,
+        RecommenderSettings() if address == AUTO else prometheus_settings(address, given),
         history_resolution=f"{seconds}s",
         vpa_object_namespace=namespace or "",
         # cAdvisor's own names, whatever the job that scrapes it is called.
@@ -169,12 +214,20 @@ async def _record_past(
     )
     end = int(clock.now().timestamp()) // seconds * seconds
     span = Span(start=end - int(since.total_seconds()) // seconds * seconds + seconds, end=end, step=seconds)
-    manifest = Manifest(source="prometheus", interval_seconds=seconds, start=span.start, end=span.end)
-    client = client_of(invocation) if address == AUTO else None
+    manifest = Manifest(
+        source="prometheus",
+        interval_seconds=seconds,
+        period_seconds=_period(since, seconds),
+        start=span.start,
+        end=span.end,
+    )
+    client = client_of(invocation) if address == AUTO or objects else None
     try:
-        source: Prometheus = (
-            PrometheusHttp(settings, Telemetry(), clock) if client is None else await find_prometheus(client)
-        )
+        if address == AUTO:
+            assert client is not None
+            source: Prometheus = await find_prometheus(client)
+        else:
+            source = prometheus_at(address, given, clock)
         with Writer(output, manifest, pseudonyms=hidden) as writer:
             recorder = PrometheusRecorder(
                 prometheus=source,
@@ -184,7 +237,8 @@ async def _record_past(
                 rng=Random(),
                 deadline=deadline,
                 allow_gaps=allow_gaps,
-                load_query=load_query,
+                load_query=load[0],
+                load_metric=load[1],
             )
             found = await recorder.run(span)
             if not found:
@@ -229,18 +283,23 @@ async def _record_live(
             found += (answer or {}).get("Events") or ()
         return found
 
-    manifest = Manifest(source="live", interval_seconds=seconds, start=int(clock.now().timestamp()))
+    manifest = Manifest(
+        source="live",
+        interval_seconds=seconds,
+        period_seconds=_period(duration, seconds),
+        start=int(clock.now().timestamp()),
+    )
     try:
         with Writer(output, manifest, pseudonyms=hidden) as writer:
             recorder = LiveRecorder(
                 client,
                 clock,
                 writer,
-                namespace=namespace or invocation.namespace,
+                namespace=namespace,
                 resolution=step,
                 load_metric=load_metric,
                 explain=explain if audit else None,
-                agents=agent_events if audit and agents and hidden is None else None,
+                agents=agent_events if agents else None,
             )
             await recorder.run(duration)
     finally:
@@ -254,12 +313,21 @@ def _whole(duration: timedelta) -> int:
     return seconds
 
 
+def _period(duration: timedelta, interval_seconds: int) -> int:
+    """Return what replays of so long a recording count as a period: three of them fit, so that two are counted."""
+    for period in _PERIODS:
+        if duration >= 3 * timedelta(seconds=period) and period % interval_seconds == 0:
+            return period
+    return _PERIODS[0]
+
+
 def _tell(output: Path) -> None:
     manifest = Recording(output).manifest
     rows = manifest.rows
     click.echo(
         f"{output}: {rows.get('containers', 0)} containers, {rows.get('usage', 0)} samples, "
-        f"{rows.get('load', 0)} of load, {len(manifest.gaps)} gaps"
+        f"{rows.get('load', 0)} of load, {rows.get('oom_kills', 0)} OOM kills, "
+        f"{rows.get('objects', 0)} changes of objects, {rows.get('decisions', 0)} decisions, {len(manifest.gaps)} gaps"
     )
     for reason, count in sorted(manifest.notes.items()):
         click.echo(f"  {count} {reason}")

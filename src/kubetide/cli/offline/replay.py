@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kubetide.errors import InvalidInput
 from kubetide.replay.stdio import SESSIONS, make_session, serve
 
 
@@ -28,9 +29,21 @@ from kubetide.replay.stdio import SESSIONS, make_session, serve
 @click.option(
     "--every", metavar="DURATION", help="How often sizes are recommended, for all policies; 0s: every sample."
 )
-@click.option("--interval", type=int, metavar="SECONDS", help="Length of a sample. Default: the recording's.")
-@click.option("--period", type=int, metavar="SECONDS", help="Length of a container-period. Default: the recording's.")
-@click.option("--warmup", type=int, metavar="PERIODS", help="Periods before counting begins. Default: the recording's.")
+@click.option(
+    "--interval", type=click.IntRange(1), metavar="SECONDS", help="Length of a sample. Default: the recording's."
+)
+@click.option(
+    "--period",
+    type=click.IntRange(1),
+    metavar="SECONDS",
+    help="Length of a container-period. Default: the recording's.",
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(0),
+    metavar="PERIODS",
+    help="Periods before counting begins. Default: the recording's.",
+)
 @click.option("--price-cpu", type=float, default=0.0, metavar="MONEY", help="Price of a core for an hour.")
 @click.option("--price-memory", type=float, default=0.0, metavar="MONEY", help="Price of a GiB for an hour.")
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes. Default: as many as there are CPUs.")
@@ -85,7 +98,7 @@ def command(
     from kubetide.replay.core.figures import Prices
     from kubetide.replay.parts import parts_file
     from kubetide.replay.pictures import sections, with_clairvoyant
-    from kubetide.replay.report import as_csv, as_json, table
+    from kubetide.replay.report import as_csv, as_json, table, why_nothing
     from kubetide.replay.runs import Options, load_policy, run, with_cadence
 
     specs = [load_policy(name) if every is None else with_cadence(load_policy(name), every) for name in policies]
@@ -111,6 +124,8 @@ def command(
             if parts_file(recording).exists():
                 click.echo(f"\nwhat is done is kept in {parts_file(recording)}; go on with --resume", err=True)
             raise
+    if (reason := why_nothing(recording, outcomes)) is not None:
+        raise InvalidInput(reason, subject=str(recording))
     if output == "json":
         click.echo(as_json(outcomes))
     elif output == "csv":
@@ -131,6 +146,8 @@ def _audit(path: Path) -> None:
     from kubetide.replay.audit import audit_autoscaler, audit_recommender
 
     recording, different = Recording(path), False
+    if not recording.manifest.rows.get("decisions"):
+        raise InvalidInput("holds no decisions: record it with --live and --audit", subject=str(path), field="--audit")
     for name, compare in (("recommender", audit_recommender), ("autoscaler", audit_autoscaler)):
         found = compare(recording)
         click.echo(
@@ -141,4 +158,5 @@ def _audit(path: Path) -> None:
             click.echo(f"  {line}")
         different |= bool(found.differences)
     if different:
+        click.echo("a controller knew what the recording does not hold, or saw it sooner: docs/reference/recording.md")
         click.get_current_context().exit(1)

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import yaml
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.cli.main import Invocation
+from kubetide.cli.offline.prometheus_options import prometheus_at, prometheus_options
 from kubetide.cli.offline.record import AUTO, DURATION
 from kubetide.errors import InvalidInput
 
@@ -45,6 +46,7 @@ _STEP = 60
 @click.option("--load", metavar="CURVE:FIELD=VALUE,…", help="Load of an HPA: spike:base=60,peak=600,at=5m,for=8m.")
 @click.option("--load-from", metavar="PROMQL", help="Load of an HPA as it was: a query of requests per second.")
 @click.option("--prometheus", default=AUTO, show_default=True, metavar="URL|auto", help="Who answers --load-from.")
+@prometheus_options
 @click.option("--since", type=DURATION, default="1d", show_default=True, help="How far back --load-from goes.")
 @click.option(
     "--cpu-per-request", default="10m", show_default=True, metavar="QUANTITY", help="What a request costs an HPA's pod."
@@ -68,6 +70,7 @@ _STEP = 60
 @click.pass_obj
 def command(
     invocation: Invocation,
+    /,
     source: str,
     name: str | None,
     policies: Path | None,
@@ -89,6 +92,7 @@ def command(
     series: Path | None,
     charts: bool,
     report: Path | None,
+    **given: Any,
 ) -> None:
     """Run every controller on a simulated cluster, once per policy, and compare.
 
@@ -102,6 +106,8 @@ def command(
     from kubetide.simulate.runs import Options, run
 
     invocation.configure_logging()
+    if source == LIVE and name is None and not Path(source).exists():
+        raise click.UsageError("hpa needs NAMESPACE/NAME.")
     live = source == LIVE and name is not None
     if not live and (name is not None or load or load_from):
         raise click.UsageError("NAMESPACE/NAME, --load and --load-from go with hpa.")
@@ -111,7 +117,7 @@ def command(
         raise click.UsageError("--charts goes with the table.")
     if live:
         assert name is not None
-        wanted = _Load(text=load, query=load_from, prometheus=prometheus, since=since)
+        wanted = _Load(text=load, query=load_from, prometheus=prometheus, since=since, given=given)
         scenario = asyncio.run(_live(invocation, name, wanted, cpu_per_request))
     else:
         scenario = _scenario(source)
@@ -159,8 +165,10 @@ def _kept_runs(source: str, name: str | None, scenario: str) -> Path:
 class _Load:
     """The load of an HPA: a curve, or what Prometheus knows."""
 
-    def __init__(self, *, text: str | None, query: str | None, prometheus: str, since: timedelta) -> None:
-        self.text, self.query, self.prometheus, self.since = text, query, prometheus, since
+    def __init__(
+        self, *, text: str | None, query: str | None, prometheus: str, since: timedelta, given: Mapping[str, Any]
+    ) -> None:
+        self.text, self.query, self.prometheus, self.since, self.given = text, query, prometheus, since, given
 
 
 def _scenario(source: str) -> "Scenario":
@@ -196,18 +204,13 @@ async def _load_of(client: Any, load: _Load) -> "tuple[LoadSpec, str]":
 
     if load.text is not None:
         return parse_load(load.text), "30m"
-    import msgspec
-
     from kubetide.clock import SystemClock
     from kubetide.recording.prometheus_proxy import find_prometheus
-    from kubetide.telemetry import Telemetry
-    from kubetide.vpa.recommender.prometheus import Prometheus, PrometheusHttp
-    from kubetide.vpa.recommender.settings import RecommenderSettings
+    from kubetide.vpa.recommender.prometheus import Prometheus
 
     clock = SystemClock()
-    settings = msgspec.structs.replace(RecommenderSettings(), prometheus_address=load.prometheus)
     source: Prometheus = (
-        await find_prometheus(client) if load.prometheus == AUTO else PrometheusHttp(settings, Telemetry(), clock)
+        await find_prometheus(client) if load.prometheus == AUTO else prometheus_at(load.prometheus, load.given, clock)
     )
     seconds = int(load.since.total_seconds()) // _STEP * _STEP
     end = int(clock.now().timestamp()) // _STEP * _STEP

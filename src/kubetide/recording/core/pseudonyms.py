@@ -12,6 +12,8 @@ _NAMES = frozenset({"name", "namespace", "uid", "containerName", "nodeName", "ge
 _MAPS = frozenset({"labels", "matchLabels", "annotations"})
 _OWN = ("kubetide.io/",)
 _TEXTS = frozenset({"message"})
+_EVERY = "*"
+"""Of a VPA's container policies: no name of anybody's."""
 _RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
 
@@ -23,8 +25,8 @@ class Pseudonyms:
         self._known: dict[str, str] = {}
 
     def name(self, text: str) -> str:
-        """Return the pseudonym of a name; nothing stays nothing."""
-        if not text:
+        """Return the pseudonym of a name; nothing stays nothing, and every container stays every container."""
+        if text in ("", _EVERY):
             return text
         found = self._known.get(text)
         if found is None:

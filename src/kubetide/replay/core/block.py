@@ -6,7 +6,7 @@ goes on as recorded, as if the container had been restarted with more (the loop 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,11 +30,16 @@ class Recorded:
     interval_seconds: int
     period_seconds: int
     warmup_periods: int
+    """Of each workload, from the period on in which it begins."""
     start_seconds: int
     sizes: Mapping[int, Sequence[tuple[int, float, float, float]]]
     """By container: from which second on, cores, bytes, memory limit; NaN for none."""
     oom_kills: Mapping[int, Sequence[tuple[int, float]]]
     """By container: second and bytes."""
+    begins: Mapping[int, int] = field(default_factory=dict)
+    """By workload: the second in which it began, where that is not its first sample."""
+    counted_from: int = 0
+    """The second before which nothing is counted, whoever is seen since when."""
 
 
 def joined(blocks: Sequence[Recorded]) -> Recorded:
@@ -45,15 +50,17 @@ def joined(blocks: Sequence[Recorded]) -> Recorded:
     names: list[str] = []
     sizes: dict[int, Sequence[tuple[int, float, float, float]]] = {}
     oom_kills: dict[int, Sequence[tuple[int, float]]] = {}
+    begins: dict[int, int] = {}
     width = 0
     for each in blocks:
         workloads.append(each.workloads + len(names))
+        begins |= {len(names) + workload: second for workload, second in each.begins.items()}
         names += each.names
         sizes |= {width + column: found for column, found in each.sizes.items()}
         oom_kills |= {width + column: found for column, found in each.oom_kills.items()}
         width += each.workloads.size
     whole = np.concatenate(workloads)
-    return replace(blocks[0], workloads=whole, names=tuple(names), sizes=sizes, oom_kills=oom_kills)
+    return replace(blocks[0], workloads=whole, names=tuple(names), sizes=sizes, oom_kills=oom_kills, begins=begins)
 
 
 class SizeReplay:
@@ -82,6 +89,11 @@ class SizeReplay:
         """What was in force for each sample of the stretch fed last: cores, bytes, memory limit."""
         self._changed = np.zeros(width, dtype=np.int64)
         self.sums: Floats = empty(len(recorded.names))
+        self._counts_from = np.full(len(recorded.names), np.inf)
+        """The second from which each workload counts; not known until it is seen, unless it was recorded."""
+        for workload, second in recorded.begins.items():
+            period = (second - recorded.start_seconds) // recorded.period_seconds
+            self._begin(np.array([workload]), recorded.start_seconds + period * recorded.period_seconds)
 
     def feed(
         self, cpu: Floats, memory: Floats, throttled: Floats | None, start_seconds: int, plans: Sequence[Floats]
@@ -170,15 +182,17 @@ class SizeReplay:
     ) -> None:
         recorded = self._recorded
         length = recorded.period_seconds // recorded.interval_seconds
-        warm = recorded.start_seconds + recorded.warmup_periods * recorded.period_seconds
-        counted = start_seconds + cpu.shape[0] * recorded.interval_seconds > warm
         for number, plan in enumerate(plans):
             part = slice(number * length, (number + 1) * length)
-            if start_seconds + number * recorded.period_seconds < warm:
+            begins = start_seconds + number * recorded.period_seconds
+            self._note_new(begins, cpu[part], memory[part])
+            counted = (self._counts_from <= begins)[recorded.workloads]
+            if not counted.any():
                 continue
+            every = bool(counted.all())
             cell = Cell(
-                cpu=cpu[part],
-                memory=memory[part],
+                cpu=cpu[part] if every else np.where(counted, cpu[part], np.nan),
+                memory=memory[part] if every else np.where(counted, memory[part], np.nan),
                 throttled=None if throttled is None else throttled[part],
                 cpu_request=requests[0][part],
                 memory_request=requests[1][part],
@@ -187,10 +201,26 @@ class SizeReplay:
                 interval_seconds=recorded.interval_seconds,
             )
             count(self.sums, cell, recorded.workloads)
-        if counted:
-            restarts = self._changed if self._restarts else np.zeros_like(self._changed)
-            add_changes(self.sums, self._changed, restarts, recorded.workloads)
+        ends = start_seconds + cpu.shape[0] * recorded.interval_seconds
+        changed = np.where((self._counts_from < ends)[recorded.workloads], self._changed, 0)
+        restarts = changed if self._restarts else np.zeros_like(changed)
+        add_changes(self.sums, changed, restarts, recorded.workloads)
         self._changed[:] = 0
+
+    def _note_new(self, begins: int, cpu: Floats, memory: Floats) -> None:
+        """Note from when on workloads count that are seen for the first time in a period."""
+        if not np.isinf(self._counts_from).any():
+            return
+        recorded = self._recorded
+        there = (~np.isnan(cpu) | ~np.isnan(memory)).any(axis=0)
+        seen = np.zeros(len(recorded.names), dtype=np.bool_)
+        seen[recorded.workloads[there]] = True
+        self._begin(np.flatnonzero(seen & np.isinf(self._counts_from)), begins)
+
+    def _begin(self, workloads: Ints, second: int) -> None:
+        """Let workloads count from the end of the warm-up on that begins in a period."""
+        warm = second + self._recorded.warmup_periods * self._recorded.period_seconds
+        self._counts_from[workloads] = max(warm, self._recorded.counted_from)
 
 
 def clairvoyant_plans(cpu: Floats, recorded: Recorded) -> list[Floats]:

@@ -10,6 +10,7 @@ r = request; sums over samples and cells.
     cost             memory: footprint + 20 × overruns; CPU: (Σ r + 20 Σ max(u - r, 0)) / the same of p95 of each cell
     changes          moves of a request by more than 1 % per container-week
     under            share of samples above a request, CPU or memory
+    throttled work   share of work in intervals with throttling, of the work of which that is known
 
 Sums are kept per workload, so that intervals can be drawn by workload and that parts merge in any order.
 """
@@ -28,6 +29,7 @@ PRICE = 20.0
 _SUMS = (
     "cells", "overruns", "memory_reserved", "memory_used", "memory_peaks", "cpu_reserved", "cpu_used", "cpu_work",
     "cpu_clairvoyant", "samples", "under", "changes", "restarts", "weeks", "core_hours", "gib_hours", "throttled_work",
+    "throttling_known",
 )  # fmt: skip
 SUMS = {name: place for place, name in enumerate(_SUMS)}
 
@@ -96,6 +98,7 @@ def count(sums: Floats, cell: Cell, workloads: Ints) -> None:
         add("core_hours", reserved * hours)
         if cell.throttled is not None:
             add("throttled_work", summed(np.where(cell.throttled > 0.0, used, 0.0)))
+            add("throttling_known", summed(np.where(np.isnan(cell.throttled), 0.0, used)))
         parts.append((have, used > requested))
     if parts:
         seen, under = (np.logical_or.reduce(each) for each in zip(*parts, strict=True))
@@ -162,12 +165,12 @@ def figures(sums: Floats, prices: Prices = FREE) -> dict[str, float]:
         "under": _ratio(total["under"], total["samples"]),
         "changes": _ratio(total["changes"], total["weeks"]),
         "restarts": _ratio(total["restarts"], total["weeks"]),
-        "throttled_work": _ratio(total["throttled_work"], total["cpu_work"]),
-        "core_hours": total["core_hours"],
-        "gib_hours": total["gib_hours"],
+        "throttled_work": _ratio(total["throttled_work"], total["throttling_known"]),
+        "core_hours": total["core_hours"] if total["samples"] else float("nan"),
+        "gib_hours": total["gib_hours"] if total["samples"] else float("nan"),
     }
     if prices.core or prices.gib:
-        found["money"] = prices.core * total["core_hours"] + prices.gib * total["gib_hours"]
+        found["money"] = prices.core * found["core_hours"] + prices.gib * found["gib_hours"]
     return found
 
 

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from kubetide.api.objects.hpa import Behavior, ScalingRules
+from kubetide.api.values.quantity import quantity_float
 from kubetide.hpa.core.behavior import complete_rules
 from kubetide.hpa.core.headroom.advice import Headroom, Terms
 from kubetide.hpa.core.quick.columns import AutoscalerColumns, PodColumns, propose_utilization
@@ -38,6 +40,11 @@ _DOWN_WINDOW = 300
 _STRETCH = 240
 """Steps that are counted together."""
 SAFE_PERCENT = 70
+_SUMS = ("seconds", "under", "work", "late", "lost", "replicas", "least", "reversals", "changes")
+_FIGURES = (
+    "services", "replica_cost", "replica_hours", "replica_core_hours", "replicas_to_minimum", "late", "lost",
+    "under_seconds", "reversals", "replica_changes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +57,8 @@ class Services:
     pod_cores: Floats
     skip: Ints
     """Lines of each service before counting begins."""
+    recorded: Sequence[tuple[Floats, Floats]] = ()
+    """Of each service: from which seconds on how many replicas were wanted; nothing where that is not known."""
 
 
 class _Counts(Protocol):
@@ -73,7 +82,10 @@ class _Autoscalers:
             at_seconds=at_seconds,
         )
         self._percent = percent
-        self._tolerance = Tolerance(down=spec.tolerance, up=spec.tolerance)
+        behavior = spec.behavior or Behavior()
+        self._tolerance = Tolerance(
+            down=_tolerance(behavior.scale_down, spec.tolerance), up=_tolerance(behavior.scale_up, spec.tolerance)
+        )
         self._used: deque[Floats] = deque([np.zeros(first.size)] * 3, maxlen=3)
         self._none = np.zeros(first.size, dtype=np.int64)
         self._request = np.full(first.size, 1000, dtype=np.int64)
@@ -122,6 +134,29 @@ class _LearnedHeadroom:
         return plain
 
 
+class _RecordedCounts:
+    """The replicas that were wanted at the time."""
+
+    def __init__(self, recorded: Sequence[tuple[Floats, Floats]]) -> None:
+        changes = [
+            (at, column, int(count))
+            for column, (times, counts) in enumerate(recorded)
+            for at, count in zip(times.tolist(), counts.tolist(), strict=True)
+        ]
+        self._changes = deque(sorted(changes))
+        self.counts = np.array([counts[0] if counts.size else 0 for _, counts in recorded], dtype=np.int64)
+
+    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints) -> Ints:
+        while self._changes and self._changes[0][0] <= at_seconds + STEP_SECONDS:
+            _, column, count = self._changes.popleft()
+            self.counts[column] = count
+        return self.counts.copy()
+
+
+def _tolerance(rules: ScalingRules | None, default: float) -> float:
+    return default if rules is None or rules.tolerance is None else quantity_float(rules.tolerance)
+
+
 def _policy(spec: Replicas, first: Ints, at_seconds: int) -> _Counts:
     if spec.headroom is not None:
         return _LearnedHeadroom(spec, first, at_seconds, safe=spec.headroom == "safe")
@@ -147,11 +182,20 @@ class LoadFigures:
     counts: list[Ints] = field(default_factory=list)
     """The counts of every step, where somebody asked to keep them."""
 
+    @property
+    def sums(self) -> Floats:
+        """Return everything but names and counts as one row each, to be kept."""
+        return np.array([self.pod_cores, *(getattr(self, name) for name in _SUMS)])
+
+    @classmethod
+    def from_sums(cls, names: Sequence[str], sums: Floats) -> "LoadFigures":
+        """Return figures that were kept."""
+        return cls(names=tuple(names), pod_cores=sums[0], **dict(zip(_SUMS, sums[1:], strict=True)))
+
     @classmethod
     def of(cls, services: Services) -> "LoadFigures":
         """Return figures of nothing."""
-        fields = ("seconds", "under", "work", "late", "lost", "replicas", "least", "reversals", "changes")
-        nothing: dict[str, Any] = {name: np.zeros(len(services.names)) for name in fields}
+        nothing: dict[str, Any] = {name: np.zeros(len(services.names)) for name in _SUMS}
         return cls(names=services.names, pod_cores=services.pod_cores, **nothing)
 
     def figures(self, drawn: Sequence[int] | None = None) -> dict[str, float]:
@@ -159,25 +203,13 @@ class LoadFigures:
         at = np.flatnonzero(self.seconds > 0) if drawn is None else np.array(drawn, dtype=np.int64)
         at = at[(self.seconds[at] > 0) & (self.work[at] > 0)]
         if not at.size:
-            return dict.fromkeys(
-                (
-                    "replica_cost",
-                    "replica_hours",
-                    "replica_core_hours",
-                    "replicas_to_minimum",
-                    "late",
-                    "lost",
-                    "under_seconds",
-                    "reversals",
-                    "replica_changes",
-                ),
-                float("nan"),
-            )
+            return dict.fromkeys(_FIGURES, float("nan"))
         hours = self.seconds[at] / 3600.0
         late, lost = self.late[at] / self.work[at], self.lost[at] / self.work[at]
         relative = self.replicas[at] / self.least[at]
         replica_hours = self.replicas[at] * STEP_SECONDS / 3600.0
         return {
+            "services": float(at.size),
             "replica_cost": _geometric_mean(relative + PRICE * (late + lost)),
             "replica_hours": float(replica_hours.sum()),
             "replica_core_hours": float((replica_hours * self.pod_cores[at]).sum()),
@@ -194,12 +226,19 @@ def replay_services(services: Services, spec: Replicas, *, keep: bool = False) -
     """Run the counts of a policy against the demand."""
     demand, found = services.demand, LoadFigures.of(services)
     known = ~np.isnan(demand)
+    if spec.recorded:
+        known &= np.array([counts.size > 0 for _, counts in services.recorded], dtype=np.bool_)
     begins = np.where(known.any(axis=0), known.argmax(axis=0), 0)
     first_demand = np.nan_to_num(demand[begins, np.arange(demand.shape[1])])
     # It begins at about the right size, for every policy.
     asked = np.clip(np.ceil(first_demand / 0.6), spec.min, spec.max).astype(np.int64)
+    policy: _Counts
+    if spec.recorded:
+        policy = recorded = _RecordedCounts(services.recorded)
+        asked = recorded.counts.copy()
+    else:
+        policy = _policy(spec, asked, services.start_seconds)
     pods = _Pods(asked)
-    policy = _policy(spec, asked, services.start_seconds)
     direction = np.zeros(asked.size, dtype=np.int64)
     for begin in range(0, demand.shape[0], _STRETCH):
         here = known[begin : begin + _STRETCH]
@@ -210,7 +249,8 @@ def replay_services(services: Services, spec: Replicas, *, keep: bool = False) -
             stretch.note(line, pods)
             at = services.start_seconds + (begin + line) * STEP_SECONDS
             wanted = policy.decide(at, served / STEP_SECONDS, arrived[line], pods.ready, pods.asked)
-            wanted = np.minimum(np.maximum(wanted, spec.min), spec.max)
+            if not spec.recorded:
+                wanted = np.minimum(np.maximum(wanted, spec.min), spec.max)
             change = np.where(here[line], wanted - pods.asked, 0)
             stretch.change[line] = change
             if change.any():

@@ -20,17 +20,19 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from kubetide.api.objects.hpa import Behavior
+from kubetide.api.objects.hpa import Behavior, HpaSpec
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput
 from kubetide.replay.core.learned import AdaptivePolicy
 from kubetide.replay.core.plain import VpaPolicy
 from kubetide.replay.core.policies import Fleet, SizePolicy
 from kubetide.replay.core.rules import CurrentPolicy, KrrPolicy, OraclePolicy, PeakPolicy, StaticPolicy
+from kubetide.vpa.core.policy import CPU
 from kubetide.vpa.recommender.core.aggregate import Tuning
 from kubetide.vpa.recommender.core.estimator import Estimation
 
 PERIOD: Final = "period"
+_HPA_KIND: Final = "HorizontalPodAutoscaler"
 Estimator = Literal["current", "vpa", "krr", "peak", "static", "adaptive", "adaptive-one", "oracle"]
 _DURATIONS: Final = frozenset({"confidence_cpu", "confidence_memory", "cpu_half_life", "memory_half_life", "interval"})
 _ESTIMATION: Final = frozenset(field.name for field in fields(Estimation))
@@ -64,10 +66,12 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Replicas(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How replicas are counted: an autoscaler on CPU utilization, learned headroom, or none at all."""
+    """How replicas are counted: an autoscaler on CPU utilization, learned headroom, or as they were."""
 
     target: int | None = None
     headroom: Literal["learned", "safe"] | None = None
+    recorded: bool = False
+    """The counts that were recorded; services without any are not counted."""
     min: int = 1
     max: int = 200
     tolerance: float = 0.1
@@ -99,7 +103,9 @@ def built_in(name: str) -> PolicySpec | None:
     if name in estimators:
         # The learned sizes move within the day, in place; all others are applied once a period, as their tools do.
         update = Update(every="1h", by="in-place") if name.startswith("adaptive") else Update()
-        return PolicySpec(name=name, sizes=msgspec.convert({"estimator": name, "update": update}, Sizes))
+        counts = Replicas(recorded=True) if name == "current" else None
+        sizes = msgspec.convert({"estimator": name, "update": update}, Sizes)
+        return PolicySpec(name=name, sizes=sizes, replicas=counts)
     if name in ("headroom", "headroom-safe"):
         kind: Literal["learned", "safe"] = "learned" if name == "headroom" else "safe"
         return PolicySpec(name=name, replicas=Replicas(headroom=kind))
@@ -115,7 +121,9 @@ BUILT_IN_NAMES: Final = (
 
 
 def read_policy(content: Any, subject: str) -> PolicySpec:
-    """Return the policy that a file holds, with every field checked."""
+    """Return the policy that a file holds, with every field checked; the manifest of an HPA is one, too."""
+    if isinstance(content, dict) and content.get("kind") == _HPA_KIND:
+        content = {"replicas": _of_hpa(content, subject)}
     try:
         spec = msgspec.convert(content, PolicySpec)
     except msgspec.ValidationError as error:
@@ -128,6 +136,23 @@ def read_policy(content: Any, subject: str) -> PolicySpec:
     if spec.replicas is not None:
         _check_replicas(spec.replicas, subject)
     return spec if spec.name else msgspec.structs.replace(spec, name=subject)
+
+
+def _of_hpa(content: Mapping[str, Any], subject: str) -> dict[str, Any]:
+    """Return the replicas of a policy from the manifest of an HPA on CPU utilization alone."""
+    try:
+        spec = msgspec.convert(content.get("spec"), HpaSpec)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$")
+        raise InvalidInput(text, subject=subject, field=f"spec{where.rstrip('`')}") from error
+    metrics = spec.metrics or ()
+    resource = metrics[0].resource if len(metrics) == 1 else None
+    if resource is None or resource.name != CPU or resource.target.average_utilization is None:
+        raise InvalidInput(
+            "a replay needs one metric, CPU with averageUtilization", subject=subject, field="spec.metrics"
+        )
+    found = {"target": resource.target.average_utilization, "min": spec.min_replicas or 1, "max": spec.max_replicas}
+    return {**found, "behavior": content["spec"]["behavior"]} if spec.behavior is not None else found
 
 
 def _check_sizes(sizes: Sizes, subject: str) -> None:
@@ -151,8 +176,8 @@ def _check_sizes(sizes: Sizes, subject: str) -> None:
 
 
 def _check_replicas(replicas: Replicas, subject: str) -> None:
-    if (replicas.target is None) == (replicas.headroom is None):
-        raise InvalidInput("needs one of target and headroom", subject=subject, field="replicas")
+    if (replicas.target is not None) + (replicas.headroom is not None) + replicas.recorded != 1:
+        raise InvalidInput("needs one of target, headroom and recorded", subject=subject, field="replicas")
     if replicas.target is not None and not 1 <= replicas.target <= 1000:
         raise InvalidInput("must be between 1 and 1000 percent", subject=subject, field="replicas.target")
     if replicas.min < 1:
@@ -161,7 +186,7 @@ def _check_replicas(replicas: Replicas, subject: str) -> None:
         raise InvalidInput(f"is below min {replicas.min}", subject=subject, field="replicas.max")
     if not 0.0 <= replicas.tolerance < 1.0:
         raise InvalidInput("must be between 0 and 1", subject=subject, field="replicas.tolerance")
-    if replicas.headroom is not None and replicas.behavior is not None:
+    if replicas.target is None and replicas.behavior is not None:
         raise InvalidInput("is for policies with a target", subject=subject, field="replicas.behavior")
 
 

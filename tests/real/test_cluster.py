@@ -3,8 +3,8 @@
 What differs from a cluster of yours: components are processes instead of pods, because no image can be pulled here (the
 chart's Deployments have no replicas and its DaemonSet selects no node), each with a token of its own service account
 from the chart and nothing more, the agent with its capabilities and no others; and instead of kube-proxy, the addresses
-of three Services are put on the loopback interface of the private network in which all of it runs (`make real`). Pods use
-the node's network.
+of three Services are put on the loopback interface of the private network in which all of it runs (`make real`). Pods
+use the node's network.
 """
 
 import json

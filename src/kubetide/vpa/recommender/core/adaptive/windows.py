@@ -6,6 +6,7 @@ ones of days, quick ones of hours), and the day that is running.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -98,7 +99,7 @@ class Windows:
         today, mean = own["today"][0].copy(), own["sum"][0] / np.maximum(own["count"][0], 1.0)
         day = np.isfinite(today) & (self.grown | (own["hours"][0] >= _LEAST_HOURS))
         becomes = day & ~self.grown
-        own["peaks"] = np.where(becomes, NO_SAMPLE, own["peaks"])
+        own["peaks"][:, becomes] = NO_SAMPLE
         own["weight"] = np.where(becomes, 0.0, own["weight"][0])
         was_grown = day & ~becomes
         self._close(day, today, mean)
@@ -108,9 +109,9 @@ class Windows:
 
     def _close(self, which: Mask, peak: Floats, mean: Floats) -> None:
         own = self.columns
-        peaks = own["peaks"]
-        shifted = np.concatenate([peaks[1:], peak[None]])
-        own["peaks"] = np.where(which, shifted, peaks)
+        # Row by row: four weeks of a large fleet are not copied for an hour.
+        for older, newer in pairwise([*own["peaks"], peak]):
+            np.copyto(older, newer, where=which)
         weight = np.minimum(own["weight"][0] + 1.0, np.where(self.grown, _AVERAGED, _AVERAGED_HOURS))
         for name, value in (("mean", mean), ("peak", np.nan_to_num(peak))):
             old = np.where(own["weight"][0] > 0.0, own[name][0], 0.0)

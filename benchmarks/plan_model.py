@@ -22,6 +22,7 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from kubetide.hpa.core.quick.columns import AutoscalerColumns, PodColumns, propose_utilization
 from kubetide.hpa.core.replicas import Tolerance
@@ -36,7 +37,11 @@ TOLERANCE = 0.1
 SHAPES = ("constant", "step", "ramp", "diurnal", "bursts")
 POLICIES = ("counts", "sizes", "upstream", "followed", "alone")
 SMALLEST, NODE = 25.0, 4000.0
+AS_WELL, LATER = 0.01, 0.001
+"""By which share of the time and of the work a policy may be behind another one and still do as well."""
 _PAST = 1440
+
+BoolColumn = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,8 @@ class Figures:
 
     cost: Floats
     late: Floats
+    missed: Floats
+    """Share of the time in which utilization is above the target by more than the HPA's tolerance, over a minute."""
     reversals: Floats
     """Changes of direction of the count, per hour."""
     moves: Floats
@@ -172,9 +179,10 @@ def run(scenarios: Scenarios, policy: str, hours: float) -> Figures:
     used: deque[Floats] = deque([scenarios.level(0.0)] * 3, maxlen=3)
     rested, noise = np.zeros(rows), np.zeros(rows)
     direction = np.zeros(rows, dtype=np.int64)
-    paid, needed, late, work, reversals, moves = np.zeros((6, rows))
+    paid, needed, late, work, missed, reversals, moves = np.zeros((7, rows))
     steps, warm = int(hours * 3600 / STEP), int(hours * 900 / STEP)
     counts_seen, sizes_seen = [], []
+    recent: Floats | None = None
     none = np.zeros(rows, dtype=np.int64)
     for step in range(steps):
         at = step * STEP
@@ -187,6 +195,8 @@ def run(scenarios: Scenarios, policy: str, hours: float) -> Figures:
             needed += arrived * 100 / scenarios.target
             late += behind / STEP
             work += arrived
+            recent = arrived if recent is None else recent + STEP / 60 * (arrived - recent)
+            missed += recent * 100 > pods.ready * pods.size * scenarios.target * (1.0 + TOLERANCE)
         if policy != "sizes":
             unit = sizes.planned if policy == "followed" else pods.size
             columns = PodColumns(
@@ -230,6 +240,7 @@ def run(scenarios: Scenarios, policy: str, hours: float) -> Figures:
     return Figures(
         cost=paid / needed,
         late=late / work,
+        missed=missed / (steps - warm),
         reversals=reversals / counted_hours,
         moves=moves / counted_hours * 24,
         counts=np.stack(counts_seen),
@@ -261,6 +272,20 @@ def better(found: dict[str, Figures]) -> tuple[Floats, Floats]:
     return np.where(horizontal, counts.cost, sizes.cost), np.where(horizontal, counts.late, sizes.late)
 
 
+def dearer(found: dict[str, Figures], policy: str) -> BoolColumn:
+    """Return where a single dimension that keeps the target as well costs less by more than 5 %.
+
+    A size that lags behind a rising load, or a count at maxReplicas, is cheap because it leaves the target: what it
+    would take to keep it is not known, and it is not compared with.
+    """
+    own = found[policy]
+    exceeds = np.zeros(own.cost.size, dtype=np.bool_)
+    for single in (found["counts"], found["sizes"]):
+        keeps = (single.missed <= own.missed + AS_WELL) & (single.late <= own.late + LATER)
+        exceeds |= keeps & (own.cost > 1.05 * single.cost)
+    return exceeds
+
+
 def drifted(scenarios: Scenarios, figures: Figures) -> Ints:
     """Return which scenarios of constant load ended elsewhere than they were at a third of the time, by a quarter."""
     before, after = figures.counts
@@ -273,20 +298,23 @@ def drifted(scenarios: Scenarios, figures: Figures) -> Ints:
 def report(scenarios: Scenarios, found: dict[str, Figures]) -> list[str]:
     """Return a table of what was found."""
     cost, late = better(found)
-    lines = [
-        f"{'':<10}{'shape':<10}{'cost':>7}{'/better':>9}{'>5 %':>7}{'late':>8}{'later':>8}{'turns/h':>9}{'moves/d':>9}"
-    ]
+    heads = ("cost", "/better", ">5 %", "kept", "missed", "late", "later", "turns/h", "moves/d")
+    lines = ["".join([f"{'':<10}{'shape':<10}", *(f"{head:>9}" for head in heads)])]
     for policy, figures in found.items():
+        dear = dearer(found, policy)
         for number, shape in [(-1, "all"), *enumerate(SHAPES)]:
             at = scenarios.shape == number if number >= 0 else np.ones(cost.size, dtype=bool)
             ratio = (figures.cost / cost)[at]
             later = (figures.late - late)[at] > 0.001
             most = figures.reversals[at].max() if shape == "constant" else figures.reversals[at].mean()
-            lines.append(
-                f"{policy:<10}{shape:<10}{figures.cost[at].mean():>7.3f}{ratio.mean():>9.3f}"
-                f"{(ratio > 1.05).mean():>7.1%}{figures.late[at].mean():>8.2%}{later.mean():>8.1%}"
-                f"{most:>9.2f}{figures.moves[at].mean():>9.2f}"
-            )
+            row = [
+                *(f"{number:.3f}" for number in (figures.cost[at].mean(), ratio.mean())),
+                *(f"{share:.1%}" for share in ((ratio > 1.05).mean(), dear[at].mean())),
+                *(f"{share:.2%}" for share in (figures.missed[at].mean(), figures.late[at].mean())),
+                f"{later.mean():.1%}",
+                *(f"{number:.2f}" for number in (most, figures.moves[at].mean())),
+            ]
+            lines.append("".join([f"{policy:<10}{shape:<10}", *(f"{text:>9}" for text in row)]))
         lines.append(f"{policy:<10}drifted at constant load: {drifted(scenarios, figures).size}")
     return lines
 

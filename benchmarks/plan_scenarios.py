@@ -1,30 +1,39 @@
 """Counts and sizes of one workload, decided by whole controllers in a simulated cluster, in virtual time.
 
-    python -m benchmarks.plan_scenarios [--scenarios 200] [--hours 3] [--seed 1] [--workers 2] [--policies followed]
+    python -m benchmarks.plan_scenarios [--scenarios 200] [--hours 4] [--seed 1] [--workers 2] [--policies followed]
+                                        [--into runs.jsonl] [--seconds 450]
 
-Scenarios are drawn as in `benchmarks/plan_model.py`, smaller, so that they fit on a few simulated nodes. Each is run
-four times, with the HPA, the recommender, the updater (in place) and the admission webhook as they run in a cluster:
+Scenarios are drawn as in `benchmarks/plan_model.py`, smaller, so that they fit on a few simulated nodes: two days of
+steps, ramps and daily swings are pressed into the hours of a run; bursts and start times keep their length. Each is run
+under several policies, with the HPA, the recommender, the updater (in place) and the admission webhook as they run in a
+cluster:
 
     counts       no VPA
+    sizes        no HPA: as many pods as in the beginning, sized by the recommender for the same target (p90 / target)
     upstream     an HPA and a VPA that know nothing of each other (`--hpa-conflicts=ignore`)
     followed     `--hpa-conflicts=coordinate` and `--hpa-coordinate`
     alone        `--hpa-conflicts=coordinate` alone, as beside kube-controller-manager's HPA
 
-Counted from the second hour on: CPU requested by ready pods over demand ÷ target, the share of minutes in which demand
-exceeds what ready pods request, reversals of the count per hour, and where count and size are in the end.
+Counted from the third hour on: CPU requested by ready pods over demand / target, the share of minutes in which demand
+exceeds what ready pods request, reversals of the count per hour, and where count and size are in the end. The whole
+takes hours of CPU: `--into` keeps every run in a file and goes on from there, `--seconds` ends in time.
 """
 
 import argparse
+import json
 import multiprocessing
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
-from benchmarks.plan_model import SHAPES, Scenarios
+from benchmarks.plan_model import SHAPES, TOLERANCE, Scenarios
 
 from kubetide import crds
 from kubetide.api.values.quantity import parse_quantity
@@ -32,16 +41,25 @@ from kubetide.testing import Cluster, virtual_time
 from kubetide.testing.builders import make_hpa, make_vpa
 from kubetide.vpa.recommender.settings import HpaConflicts
 
-POLICIES = ("counts", "upstream", "followed", "alone")
-WARM_MINUTES = 60
+POLICIES = ("counts", "sizes", "upstream", "followed")
+WARM_MINUTES = 120
 PER_REQUEST = 10
 """Millicores that a request per second takes."""
+MODEL_HOURS = 48
+INTERVAL = timedelta(minutes=2)
+"""Of recommender and updater: sizes move once an hour at most, and half as many loops take half the time."""
+OWN_TIME = ("constant", "bursts")
+COMPONENTS = {
+    "counts": ("hpa",),
+    "sizes": ("recommender", "updater", "admission"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one scenario."""
 
+    row: int
     shape: str
     policy: str
     cost: float
@@ -54,22 +72,29 @@ class Outcome:
     maximum: int
 
 
-def play(scenarios: Scenarios, hours: float, work: tuple[int, str]) -> Outcome:
+def demand(scenarios: Scenarios, row: int, hours: float, noise: float) -> list[float]:
+    """Return the demand of every minute in millicores, at most 800m before it moves."""
+    scale = min(1.0, 800.0 / float(scenarios.base[row]))
+    faster = 1.0 if SHAPES[int(scenarios.shape[row])] in OWN_TIME else MODEL_HOURS / hours
+    rng, wander = Random(f"{scenarios.seed}/{row}"), 0.0
+    levels = []
+    for minute in range(round(hours * 60)):
+        wander += 0.35 * (rng.gauss(0.0, noise) - wander)
+        levels.append(float(scenarios.level(60.0 * minute * faster)[row]) * scale * max(1.0 + wander, 0.5))
+    return levels
+
+
+def play(scenarios: Scenarios, hours: float, noise: float, work: tuple[int, str]) -> Outcome:
     """Run one scenario under one policy."""
     row, policy = work
-    return virtual_time(partial(_play, scenarios, row, policy, hours))()
+    return virtual_time(partial(_play, scenarios, row, policy, hours, noise))()
 
 
-async def _play(scenarios: Scenarios, row: int, policy: str, hours: float) -> Outcome:
-    target, maximum = int(scenarios.target[row]), int(scenarios.maximum[row])
-    # Up to 800m of demand before it moves, so that a few nodes are enough.
-    scale = min(1.0, 800.0 / float(scenarios.base[row]))
-    request = max(25, round(float(scenarios.request[row]) * scale))
-    minutes = round(hours * 60)
-    # What takes two days in the model takes a few hours here.
-    levels = [float(scenarios.level(60.0 * minute * 48 / hours)[row]) * scale for minute in range(minutes)]
-    start = max(5, int(scenarios.start[row]))
-    first = max(int(scenarios.minimum[row]), min(maximum, -(-round(levels[0] * 100) // (request * target))))
+async def _play(scenarios: Scenarios, row: int, policy: str, hours: float, noise: float) -> Outcome:
+    target, minimum, maximum = (int(one[row]) for one in (scenarios.target, scenarios.minimum, scenarios.maximum))
+    request = max(25, round(float(scenarios.request[row]) * min(1.0, 800.0 / float(scenarios.base[row]))))
+    levels = demand(scenarios, row, hours, noise)
+    first = max(minimum, min(maximum, -(-round(levels[0] * 100) // (request * target))))
     scenario = f"""
 name: plan
 tick: 30s
@@ -81,42 +106,46 @@ workloads:
   cpu-per-request: {PER_REQUEST}m
   cpu-idle: 0m
   start-cpu: 1m
-  start-delay: {start}s
+  start-delay: {max(5, int(scenarios.start[row]))}s
 """
-    counts, paid, short = [], 0.0, 0
-    needed, sizes = 0.0, []
+    components = COMPONENTS.get(policy, ("hpa", "recommender", "updater", "admission"))
+    settings: dict[str, dict[str, Any]] = {
+        "hpa": {"coordinate": policy == "followed"},
+        "recommender": {
+            "hpa_conflicts": HpaConflicts.IGNORE if policy == "upstream" else HpaConflicts.COORDINATE,
+            "interval": INTERVAL,
+            "checkpoint_interval": timedelta(hours=1),
+        },
+        "updater": {"interval": INTERVAL},
+        # A webhook in the same process needs no proof every ten seconds that it lives.
+        "admission": {"lease_period": timedelta(seconds=30), "probe_webhook": False},
+    }
+    if policy == "sizes":
+        settings["recommender"]["margin_fraction"] = 100 / target - 1
+    requested: list[list[int]] = []
+    counts: list[int] = []
     async with Cluster(scenario=scenario, seed=row) as cluster:
         await cluster.apply(crds.load("verticalpodautoscalers"), crds.load("verticalpodautoscalercheckpoints"))
-        await cluster.apply(make_hpa("web", minimum=int(scenarios.minimum[row]), maximum=maximum, cpu_percent=target))
-        cluster.set_load("web", levels[0] / PER_REQUEST)
-        components: tuple[str, ...] = ("hpa",)
-        if policy != "counts":
+        if "hpa" in components:
+            await cluster.apply(make_hpa("web", minimum=minimum, maximum=maximum, cpu_percent=target))
+        if "recommender" in components:
             await cluster.apply(make_vpa("web", mode="InPlaceOrRecreate"))
-            components = ("hpa", "recommender", "updater", "admission")
-        how = HpaConflicts.IGNORE if policy == "upstream" else HpaConflicts.COORDINATE
-        settings: dict[str, Any] = {
-            "hpa": {"coordinate": policy == "followed"},
-            "recommender": {"hpa_conflicts": how},
-            "admission": {"lease_period": timedelta(seconds=30)},
-        }
+        cluster.set_load("web", levels[0] / PER_REQUEST)
         await cluster.start(*components, **{name: settings[name] for name in components if name in settings})
-        for minute in range(minutes):
-            cluster.set_load("web", levels[minute] / PER_REQUEST)
+        for level in levels:
+            cluster.set_load("web", level / PER_REQUEST)
             await cluster.run_for(timedelta(minutes=1))
-            requested = [_request(pod) for pod in cluster.ready_pods()]
+            requested.append([_request(pod) for pod in cluster.ready_pods()])
             counts.append(int(cluster.get("Deployment", "web")["spec"]["replicas"]))
-            sizes.append(round(sum(requested) / max(len(requested), 1)))
-            if minute >= WARM_MINUTES:
-                paid += sum(requested)
-                needed += levels[minute] * 100 / target
-                short += sum(requested) < levels[minute]
-    counted = max(minutes - WARM_MINUTES, 1)
+    counted = list(zip(levels, (sum(pods) for pods in requested), strict=True))[min(WARM_MINUTES, len(levels) // 2) :]
+    sizes = [round(sum(pods) / max(len(pods), 1)) for pods in requested]
     return Outcome(
+        row=row,
         shape=SHAPES[int(scenarios.shape[row])],
         policy=policy,
-        cost=paid / needed,
-        short=short / counted,
-        reversals=reversals(counts[WARM_MINUTES:]) * 60 / counted,
+        cost=sum(has for _, has in counted) / (sum(level for level, _ in counted) * 100 / target),
+        short=sum(has < level for level, has in counted) / len(counted),
+        reversals=reversals(counts[-len(counted) :]) * 60 / len(counted),
         replicas=tuple(counts[9::10]),
         sizes=tuple(sizes[9::10]),
         maximum=maximum,
@@ -133,44 +162,97 @@ def reversals(counts: Sequence[int]) -> int:
     return sum(one != other for one, other in pairwise(signs))
 
 
+def better(found: Sequence[Outcome]) -> dict[int, Outcome]:
+    """Return the better single dimension by scenario: the cheaper of those that keep the target, else the dearer one.
+
+    What misses the target by more than the HPA's tolerance, or leaves demand uncovered for longer, is cheap in vain.
+    """
+    singles: dict[int, list[Outcome]] = {}
+    for one in found:
+        if one.policy in ("counts", "sizes"):
+            singles.setdefault(one.row, []).append(one)
+    chosen = {}
+    for row, pair in singles.items():
+        if len(pair) == 2:
+            kept = [one for one in pair if one.cost * (1.0 + TOLERANCE) >= 1.0]
+            chosen[row] = (
+                min(kept, key=lambda one: one.cost + 20 * one.short) if kept else max(pair, key=lambda one: one.cost)
+            )
+    return chosen
+
+
+def drifted(one: Outcome) -> bool:
+    """Return whether a count ended elsewhere than it was at half of the time: by a quarter, or at the maximum."""
+    before, after = one.replicas[len(one.replicas) // 2], one.replicas[-1]
+    return max(before, after) > 1.25 * min(before, after) + 1 or before < one.maximum <= after
+
+
 def report(found: Sequence[Outcome]) -> list[str]:
     """Return a table of what was found."""
-    lines = [f"{'':<10}{'shape':<10}{'cost':>7}{'short':>8}{'turns/h':>9}{'most':>6}{'at max':>8}{'moved':>7}"]
-    for policy in POLICIES:
+    chosen = better(found)
+    heads = ("runs", "cost", "/better", ">5 %", "short", "shorter", "turns/h", "most", "at max", "drifted")
+    lines = ["".join([f"{'':<10}{'shape':<10}", *(f"{head:>9}" for head in heads)])]
+    for policy in dict.fromkeys(one.policy for one in found):
         for shape in ("all", *SHAPES):
             some = [one for one in found if one.policy == policy and shape in ("all", one.shape)]
-            if not some:
+            ratios = [one.cost / chosen[one.row].cost for one in some if one.row in chosen]
+            shorter = [one.short > chosen[one.row].short + 0.001 for one in some if one.row in chosen]
+            if not ratios:
                 continue
             turns = [one.reversals for one in some]
-            # Where the load is constant, what happens after half the time is drift.
-            moved = sum(one.replicas[len(one.replicas) // 2] != one.replicas[-1] for one in some)
-            lines.append(
-                f"{policy:<10}{shape:<10}{np.mean([one.cost for one in some]):>7.3f}"
-                f"{np.mean([one.short for one in some]):>8.2%}{np.mean(turns):>9.2f}{max(turns):>6.1f}"
-                f"{np.mean([one.replicas[-1] >= one.maximum for one in some]):>8.1%}{moved / len(some):>7.1%}"
-            )
+            row = [
+                f"{len(some)}",
+                *(f"{number:.3f}" for number in (np.mean([one.cost for one in some]), np.mean(ratios))),
+                f"{np.mean([ratio > 1.05 for ratio in ratios]):.1%}",
+                f"{np.mean([one.short for one in some]):.2%}",
+                f"{np.mean(shorter):.1%}",
+                *(f"{number:.2f}" for number in (np.mean(turns), max(turns))),
+                f"{np.mean([one.replicas[-1] >= one.maximum for one in some]):.1%}",
+                f"{np.mean([drifted(one) for one in some]):.1%}",
+            ]
+            lines.append("".join([f"{policy:<10}{shape:<10}", *(f"{text:>9}" for text in row)]))
     return lines
+
+
+def known(path: Path) -> list[Outcome]:
+    """Return the runs that a file holds."""
+    return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenarios", type=int, default=200)
-    parser.add_argument("--hours", type=float, default=3)
+    parser.add_argument("--hours", type=float, default=4)
+    parser.add_argument("--noise", type=float, default=0.06)
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--first", type=int, default=0, help="begin with this scenario, where several processes share them"
+    )
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--into", type=Path, help="keep runs in this file, and go on from those that it holds")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after this time")
     given = parser.parse_args()
     scenarios = Scenarios.draw(given.scenarios, given.seed)
-    work = [(row, policy) for row in range(given.scenarios) for policy in given.policies.split(",")]
+    found = known(given.into) if given.into else []
+    done, ends = {(one.row, one.policy) for one in found}, time.monotonic() + given.seconds
+    wanted = [(row, policy) for row in range(given.first, given.scenarios) for policy in given.policies.split(",")]
+
+    def work() -> Iterator[list[tuple[int, str]]]:
+        left = [each for each in wanted if each not in done]
+        while left and time.monotonic() < ends:
+            yield left[: given.workers]
+            left = left[given.workers :]
+
     with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        found = []
-        for number, one in enumerate(pool.imap(partial(play, scenarios, given.hours), work), 1):
-            found.append(one)
-            if number % (5 * len(given.policies.split(","))) == 0:
-                # What is known so far: the whole takes a while.
-                print(f"\nafter {number} of {len(work)} runs", *report(found), sep="\n", flush=True)
-    print("\n", *report(found), sep="\n")
+        for part in work():
+            for one in pool.map(partial(play, scenarios, given.hours, given.noise), part, chunksize=1):
+                found.append(one)
+                if given.into:
+                    with given.into.open("a") as file:
+                        file.write(json.dumps(asdict(one)) + "\n")
+    print(f"{len(found)} of {len(wanted)} runs", *report(found), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Counts and sizes under one plan: random workloads in the vectorised model, and whole controllers in virtual time."""
 
 import pytest
-from benchmarks.plan_model import SHAPES, TOLERANCE, Figures, Scenarios, better, drifted, run
+from benchmarks.plan_model import SHAPES, TOLERANCE, Figures, Scenarios, better, dearer, drifted, run
 from benchmarks.plan_scenarios import Outcome, play
 
 HOURS = 16.0
@@ -33,6 +33,8 @@ def test_both_together_cost_no_more_than_the_better_one_alone_plus_five_percent(
     cost, _ = better(found)
     assert float((found[policy].cost / cost).mean()) <= 1.05
     assert found[policy].late.mean() <= min(found["counts"].late.mean(), found["sizes"].late.mean())
+    assert found[policy].missed.mean() <= min(found["counts"].missed.mean(), found["sizes"].missed.mean())
+    assert dearer(found, policy).mean() <= 0.1
 
 
 def test_what_knows_nothing_of_each_other_drifts(scenarios: Scenarios, found: dict[str, Figures]) -> None:
@@ -45,7 +47,7 @@ def test_what_knows_nothing_of_each_other_drifts(scenarios: Scenarios, found: di
 
 def closed_loop(policy: str) -> Outcome:
     """Run a constant load of 800m at 70 % on pods of 99m, with whole controllers."""
-    return play(Scenarios.draw(20, 5), 2.5, (0, policy))
+    return play(Scenarios.draw(20, 5), 2.5, 0.0, (0, policy))
 
 
 def test_whole_controllers_settle_on_one_size_where_upstreams_rules_run_to_the_maximum() -> None:

@@ -72,9 +72,12 @@ def test_memory_that_may_only_rise_does_not_shrink_after_a_calm_day(only_up: boo
             await cluster.run_for(2 * HOUR)
             high = recommended(cluster, "default", "web")
         cluster.set_usage("default", "web", cpu="50m", memory="300Mi")
-        async with recommender(cluster, settings):
+        async with recommender(cluster, settings) as running:
             await cluster.run_for(8 * HOUR)
             low = recommended(cluster, "default", "web")
+            explained = running.recommender.explain("vpa", "default/web")
+        assert explained is not None
+        assert ("  only rises (kubetide.io/scale-up-only): memory\n" in render(explained)) == only_up
         assert low["memory"] == high["memory"] if only_up else low["memory"] < 0.6 * high["memory"]
 
     run(main, nodes=1)

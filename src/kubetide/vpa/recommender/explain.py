@@ -35,6 +35,8 @@ def _lines(trace: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {condition['type']}={condition['status']}{f' ({said})' if said else ''}"
     if trace.get("leftAlone"):
         yield f"  left alone because an HPA scales on it: {', '.join(trace['leftAlone'])}"
+    if trace.get("onlyUp"):
+        yield f"  only rises (kubetide.io/scale-up-only): {', '.join(trace['onlyUp'])}"
     if trace.get("coordination"):
         yield from _coordination(trace["coordination"])
     for line in trace.get("ceilings") or ():

@@ -79,6 +79,7 @@ def trace(
         "pods": vpa.pod_count,
         "aggregates": sum(1 for _ in vpa.aggregates()),
         "leftAlone": sorted(excluded),
+        "onlyUp": sorted(vpa.only_up),
         "conditions": [
             {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message} for c in vpa.conditions
         ],

@@ -37,7 +37,8 @@ _FIRST_FACTOR: Final = 1.5
 _BETTER: Final = 0.005
 """What another factor must save before it is taken: a change of the factor moves the requests of all."""
 _BAND_UP, _BAND_DOWN = 0.15, 0.08
-"""A request stays while it is this close to what it should be: errors of containers on a node cancel out."""
+"""A request stays while it is this close to what it should be: errors of containers on a node cancel out. In the first
+day, when every hour moves what it should be, the wider one holds both ways."""
 _LIMIT_PEAKS: Final = 2.0
 _LIMIT_FLEET: Final = 4.0
 _CLOSE_TO_LIMIT: Final = 0.7
@@ -89,7 +90,8 @@ class SharingSizer:
         if distrust is not None:
             target = target * distrust.caution()
         current = own["request"][0]
-        off = (target > (1.0 + _BAND_UP) * current) | (target < (1.0 - _BAND_DOWN) * current)
+        down = np.where(self._windows.grown, _BAND_DOWN, _BAND_UP)
+        off = (target > (1.0 + _BAND_UP) * current) | (target < (1.0 - down) * current)
         known = self._windows.known()
         own["request"] = np.where(known & off, target, current)
         request = np.maximum(own["request"][0], LEAST_BYTES)

@@ -1,11 +1,12 @@
 """Memory by windows: what a container used at most, and on average, in each window of its life.
 
 A window is a day. In the first day of a container it is an hour, so that short histories have some to learn from; when
-that day ends its hours become one window. `Windows` keeps the peaks of the last 28, slow averages of peak and mean, and
-the day that is running.
+that day ends its hours become one window. `Windows` keeps the peaks of the last 28, averages of peak and mean (slow
+ones of days, quick ones of hours), and the day that is running.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,9 @@ Mask = npt.NDArray[np.bool_]
 KEPT: Final = 28
 """Four weeks: what happens every week or month is remembered, what happened once is not for ever."""
 _AVERAGED: Final = 28.0
+_AVERAGED_HOURS: Final = 2.0
+"""Windows that slow averages reach back, and how many where they are hours: days differ, and what comes is between all
+of them; an hour is much like the one before, and an average of the whole first day lags behind what grows in it."""
 _LEAST_HOURS: Final = 12.0
 """A container that was seen for less of its first day stays young for another one."""
 
@@ -95,7 +99,7 @@ class Windows:
         today, mean = own["today"][0].copy(), own["sum"][0] / np.maximum(own["count"][0], 1.0)
         day = np.isfinite(today) & (self.grown | (own["hours"][0] >= _LEAST_HOURS))
         becomes = day & ~self.grown
-        own["peaks"] = np.where(becomes, NO_SAMPLE, own["peaks"])
+        own["peaks"][:, becomes] = NO_SAMPLE
         own["weight"] = np.where(becomes, 0.0, own["weight"][0])
         was_grown = day & ~becomes
         self._close(day, today, mean)
@@ -105,10 +109,10 @@ class Windows:
 
     def _close(self, which: Mask, peak: Floats, mean: Floats) -> None:
         own = self.columns
-        peaks = own["peaks"]
-        shifted = np.concatenate([peaks[1:], peak[None]])
-        own["peaks"] = np.where(which, shifted, peaks)
-        weight = np.minimum(own["weight"][0] + 1.0, _AVERAGED)
+        # Row by row: four weeks of a large fleet are not copied for an hour.
+        for older, newer in pairwise([*own["peaks"], peak]):
+            np.copyto(older, newer, where=which)
+        weight = np.minimum(own["weight"][0] + 1.0, np.where(self.grown, _AVERAGED, _AVERAGED_HOURS))
         for name, value in (("mean", mean), ("peak", np.nan_to_num(peak))):
             old = np.where(own["weight"][0] > 0.0, own[name][0], 0.0)
             own[name] = np.where(which, old + (value - old) / weight, own[name][0])

@@ -33,6 +33,32 @@ def test_a_container_that_came_late_stays_young_for_another_day() -> None:
     assert not windows.grown[0]
 
 
+def test_what_is_usual_follows_the_hours_of_the_first_day_and_days_slowly() -> None:
+    windows = Windows(1)
+    for number in range(24):
+        windows.observe(flat(np.array([GIB if number < 6 else 2 * GIB])), day_ends=number == 23)
+        if number == 11:
+            assert windows.usual()[1][0] > 1.95 * GIB
+    for day in range(10):
+        for number in range(24):
+            windows.observe(flat(np.array([2 * GIB if day < 9 else 4 * GIB])), day_ends=number == 23)
+    assert 2 * GIB < windows.usual()[1][0] < 2.3 * GIB
+
+
+def test_in_the_first_day_a_request_stays_within_the_wider_band() -> None:
+    windows = Windows(20)
+    sizer = SharingSizer(windows)
+
+    def after(hours: int, level: float) -> float:
+        for _ in range(hours):
+            windows.observe(flat(np.full(20, level)), day_ends=False)
+        return float(sizer.decide()[0][0])
+
+    first = after(4, GIB)
+    assert after(6, 0.9 * GIB) == first
+    assert after(6, 0.8 * GIB) < 0.85 * first
+
+
 def grown_fleet(rng: np.random.Generator, base: Floats, days: int) -> tuple[Windows, MarginSizer, list[Floats]]:
     windows = Windows(base.size)
     sizer = MarginSizer(windows)

@@ -33,7 +33,7 @@ from kubetide.node.enforcement import make_modules
 from kubetide.node.settings import NodeSettings
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_pod
-from soak.memory import heap_mib, resident_mib, traced
+from soak.memory import heap_mib, resident_mib
 
 PODS_AT_ONCE = 20
 STEP = timedelta(seconds=10)
@@ -56,7 +56,7 @@ class Measure:
     hours: float
     pods_seen: int
     heap_mib: float
-    """What Python holds of what was allocated since the soak began."""
+    """The size of all objects that are alive, to whomever they belong."""
     resident_mib: float
     memory_blocks: int
     """Blocks of memory that the interpreter has given out, to whomever."""
@@ -215,6 +215,5 @@ def soak(
         async with SimCluster(api=made) as cluster:
             await main(cluster)
 
-    with traced():
-        run_virtual(body(), start=DEFAULT_START, limit=duration + timedelta(hours=1))
+    run_virtual(body(), start=DEFAULT_START, limit=duration + timedelta(hours=1))
     return measures

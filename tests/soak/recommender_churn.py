@@ -31,7 +31,7 @@ from kubetide.telemetry import Telemetry
 from kubetide.vpa.recommender.loop import Recommender
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from simulated.usage import PodUsageOnly
-from soak.memory import heap_mib, resident_mib, traced
+from soak.memory import heap_mib, resident_mib
 
 Raw = dict[str, Any]
 
@@ -54,7 +54,7 @@ class Measure:
     hours: float
     pods_seen: int
     heap_mib: float
-    """What Python holds of what was allocated since the soak began."""
+    """The size of all objects that are alive, to whomever they belong."""
     resident_mib: float
     memory_blocks: int
     """Blocks of memory that the interpreter has given out, to whomever."""
@@ -222,6 +222,5 @@ def soak(
                 if isinstance(result, Exception):
                     raise result
 
-    with traced():
-        run_virtual(main(), start=DEFAULT_START, limit=2 * duration + timedelta(hours=1))
+    run_virtual(main(), start=DEFAULT_START, limit=2 * duration + timedelta(hours=1))
     return measures

@@ -109,7 +109,7 @@ screenshots: $(READY) ## Pictures of every page of the dashboard, for the docs, 
 	@KUBETIDE_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
 
 drills: $(READY) ## Everything that goes wrong, on purpose, with a bound each; whole, and the page of results: an hour
-	@cd tests && HYPOTHESIS_PROFILE=drills $(abspath $(BIN))/python -m drills --page ../docs/reference/drills.md -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@cd tests && $(abspath $(BIN))/python -m drills --page ../docs/reference/drills.md -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 soak: $(READY) ## Hours of simulated churn
 	@$(BIN)/python -m benchmarks.soak_node

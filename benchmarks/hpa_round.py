@@ -182,16 +182,16 @@ class Measured(HpaController):
 
     reconciles: dict[ObjectKey, list[float]]
 
-    def note_reconciles(self) -> None:
+    def note_reconciles(self, now: Callable[[], float] = time.monotonic) -> None:
         self.reconciles = defaultdict(list)
         add, rested = self._history.add, self._history.rested
 
         def noted_add(key: ObjectKey, *given: Any, **named: Any) -> None:
-            self.reconciles[key].append(time.monotonic())
+            self.reconciles[key].append(now())
             add(key, *given, **named)
 
         def noted_rested(key: ObjectKey, *given: Any) -> Record | None:
-            self.reconciles[key].append(time.monotonic())
+            self.reconciles[key].append(now())
             return rested(key, *given)
 
         vars(self._history).update(add=noted_add, rested=noted_rested)

@@ -1,13 +1,13 @@
 """The embedded API server on a loopback port, with TLS and an administrator, for tests: sockets and real time."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.auth.identity import Identity, make_identity
 from kubetide.embedded.apiserver.http import ServerOptions, Serving, serve
-from kubetide.embedded.apiserver.rest.requests import ADMIN
+from kubetide.embedded.apiserver.rest.requests import ADMIN, User
 from kubetide.embedded.apiserver.server import ApiServer, Audit
 from kubetide.kube.client.credentials import Headers, Static, bearer
 from kubetide.kube.client.http import HttpTransport
@@ -36,14 +36,17 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    options: ServerOptions | None = None, *, window: int = 5000, audit: Audit | None = None
+    options: ServerOptions | None = None,
+    *,
+    window: int = 5000,
+    audit: Audit | None = None,
+    tokens: Mapping[str, User] | None = None,
 ) -> AsyncIterator[Running]:
-    """Serve while the context lasts."""
+    """Serve while the context lasts, the bearers of `tokens` too."""
     clock = SystemClock()
     identity = make_identity(None, now=clock.now())
-    api = ApiServer(
-        clock=clock, token_key=identity.token_key, tokens={identity.token: ADMIN}, window=window, audit=audit
-    )
+    users = {identity.token: ADMIN, **(tokens or {})}
+    api = ApiServer(clock=clock, token_key=identity.token_key, tokens=users, window=window, audit=audit)
     tls = identity.tls("127.0.0.1", now=clock.now())
     async with serve(api, tls=tls, options=options) as serving:
         yield Running(api, identity, serving)

@@ -5,8 +5,9 @@
 them: those of the metrics APIs, because a decision rests on them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -89,4 +90,29 @@ class Recorder:
             return
         event = event_of(audit_event(request, status, now=self.clock.now(), level=AuditLevel.REQUEST))
         if event is not None:
-            self.events.append(event)
+            self.keep(event)
+
+    def keep(self, event: Event) -> None:
+        """Add an event."""
+        self.events.append(event)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+
+class FileRecorder(Recorder):
+    """Keeps the events in a file: those of a day would be most of the memory of a drill that measures memory."""
+
+    def __init__(self, clock: Clock, path: Path) -> None:
+        super().__init__(clock)
+        self._path = path
+        path.touch()
+
+    def keep(self, event: Event) -> None:
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(event) + b"\n")
+
+    def __iter__(self) -> Iterator[Event]:
+        with self._path.open("rb") as file:
+            for line in file:
+                yield msgspec.json.decode(line, type=Event)

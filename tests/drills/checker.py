@@ -31,7 +31,7 @@ Key = tuple[str, str, str]
 """Resource, namespace, name."""
 
 PREFIX = "kubetide-"
-LEADERS = ("hpa", "recommender", "updater", "slo", "policy")
+LEADERS = ("hpa", "recommender", "updater", "slo", "policy", "plan")
 """Components of which one replica acts: the one that holds the Lease."""
 
 STEADY = 0.99
@@ -76,10 +76,10 @@ class Findings:
         ]
 
 
-def judge(events: Sequence[Event], *, doubts: Sequence[Doubt] = (), restored: Sequence[datetime] = ()) -> Findings:
-    """Check a whole log. `restored` are the times at which the server went back to an older state."""
-    own = [event for event in events if _is_act_or_write(event)]
-    acts = sum(event.subresource in ("scale", "eviction", "resize") or event.verb == "delete" for event in own)
+def judge(events: Iterable[Event], *, doubts: Sequence[Doubt] = (), restored: Sequence[datetime] = ()) -> Findings:
+    """Check a whole log, which is read more than once. `restored`: when the server went back to an older state."""
+    own = [event.subresource or event.verb for event in events if _is_act_or_write(event)]
+    acts = sum(each in ("scale", "eviction", "resize", "delete") for each in own)
     return Findings(
         lost=tuple(lost(events, restored=restored)),
         twice=tuple(done_twice(events, restored=restored)),

@@ -12,14 +12,14 @@ those that take long, which `short` describes.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from drills.audit import Event, Recorder
+from drills.audit import Event, FileRecorder, Recorder
 from drills.checker import Doubt, Findings, judge
 from kubetide.clock import Clock
 
@@ -44,6 +44,8 @@ class Drill:
     short: str
     """What CI runs instead of the whole drill; empty: the same."""
     module: str
+    writes: bool
+    """Whether kubetide writes in it. If so, a checker that saw no write of it heard the wrong server or user."""
 
     def keeps(self, value: float) -> bool:
         return value >= self.bound if self.at_least else value <= self.bound
@@ -64,7 +66,7 @@ class Run:
 
     whole: bool
     folder: Path
-    logs: list[Recorder | list[Event]] = field(default_factory=list)
+    logs: list[Iterable[Event]] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
     restored: list[datetime] = field(default_factory=list)
 
@@ -74,16 +76,19 @@ class Run:
         self.logs.append(recorder)
         return recorder
 
+    def audit_on_disk(self, clock: Clock) -> FileRecorder:
+        """Return an audit log that takes no memory."""
+        recorder = FileRecorder(clock, self.folder / f"audit-{len(self.logs)}.log")
+        self.logs.append(recorder)
+        return recorder
+
     def doubt(self, start: datetime, end: datetime, why: str, *, namespace: str = "", name: str = "") -> None:
         """Say that something could not be known for a time; nothing may shrink in it."""
         self.doubts.append(Doubt(start=start, end=end, why=why, namespace=namespace, name=name))
 
     def judge(self) -> Findings:
         """Check all logs."""
-        found = [
-            judge(log if isinstance(log, list) else log.events, doubts=self.doubts, restored=self.restored)
-            for log in self.logs
-        ]
+        found = [judge(log, doubts=self.doubts, restored=self.restored) for log in self.logs]
         return Findings(
             lost=tuple(each for one in found for each in one.lost),
             twice=tuple(each for one in found for each in one.twice),
@@ -107,6 +112,7 @@ def drill(
     at_least: bool = False,
     tier: str = "virtual time",
     short: str = "",
+    writes: bool = True,
 ) -> Callable[[Body], Test]:
     """Register a drill and make it a test."""
 
@@ -114,7 +120,7 @@ def drill(
         module = body.__module__.rpartition(".")[2]
         made = Drill(
             name=name, shows=shows, figure=figure, bound=bound, unit=unit, at_least=at_least, tier=tier, short=short,
-            module=module,
+            module=module, writes=writes,
         )  # fmt: skip
         if DRILLS.get(name, made).module != module:
             raise ValueError(f"there are two drills called {name}")
@@ -130,6 +136,7 @@ def drill(
             found = run.judge()
             told |= {"value": value, "writes": found.writes, "acts": found.acts, "logs": len(run.logs)}
             assert found.offences == []
+            assert found.writes or not (made.writes and run.logs), "the checker saw no write of kubetide"
             assert made.keeps(value), f"{made.figure}: {quantity(value, made.unit)}, allowed {made.limit}"
 
         test.__name__, test.__doc__, test.__module__ = body.__name__, made.shows, body.__module__

@@ -18,6 +18,7 @@ OWN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "admission": {"mutatingwebhookconfigurations": ("",), "verticalpodautoscalers": ANNOTATIONS, "secrets": ("",)},
     "policy": {"verticalpodautoscalers": ("",)},
+    "plan": {"workloadplans/status": ("",), "horizontalpodautoscalers": ("",), "verticalpodautoscalers": ("",)},
     "slo": {
         "nodes/status": ("status.allocatable.", "status.capacity."),
         "nodes": ("metadata.annotations.", "metadata.labels."),

@@ -1,13 +1,15 @@
 """The checker itself: it finds every offence, and nothing in what is fine."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from drills.audit import Event, read
+from drills.audit import Event, FileRecorder, Recorder, read
 from drills.checker import Doubt, Findings, judge
+from kubetide.clock import SystemClock
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 
@@ -270,3 +272,14 @@ def kinds(found: Findings) -> str:
     """Return the kind of offence, if there is exactly one."""
     assert len(found.offences) == 1, found.offences
     return found.offences[0].partition(":")[0]
+
+
+def test_a_log_on_disk_is_judged_as_one_in_memory(tmp_path: Path) -> None:
+    on_disk, in_memory = FileRecorder(SystemClock(), tmp_path / "log"), Recorder(SystemClock())
+    assert judge(on_disk).writes == 0
+    for recorder in (on_disk, in_memory):
+        for each in (made(3), hpa(QUEUE), reading(1, 503), scale(2, 2)):
+            recorder.keep(each)
+    assert list(map(str, on_disk)) == list(map(str, in_memory))
+    assert judge(on_disk) == judge(in_memory)
+    assert kinds(judge(on_disk)) == "on doubt"

@@ -12,8 +12,9 @@ from typing import Any
 from cluster.test_hpa_faults import FLOOD, answer, first, usage
 from drills.drill import Run, drill, needs
 from drills.existing import module, run_tests
-from drills.stage import Scene, play
+from drills.stage import MASTERS, Scene, play
 from drills.test_horizontal import AT_ONCE, count
+from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.load.scenario import Scenario
 from kubetide.install.objects import manifests
 from kubetide.kube.client.client import Client
@@ -23,6 +24,7 @@ from kubetide.testing.builders import make_deployment, make_hpa, make_vpa
 from simulated.recommending import recommended
 
 MIB = 2**20
+AUTOSCALER = User("kubetide-hpa-1", MASTERS)
 GOLDEN = Path(__file__).parent / "permissions.golden"
 
 
@@ -41,10 +43,12 @@ def test_a_body_without_measure_is_cut_off(run: Run) -> float:
     async def one(way: str) -> None:
         metrics = hostile.Metrics(way)
         log = run.audit(hostile.CLOCK)
-        async with hostile.running(audit=log) as server, hostile.served(metrics) as served:
+        users = {AUTOSCALER.name: AUTOSCALER}
+        async with hostile.running(audit=log, tokens=users) as server, hostile.served(metrics) as served:
             await hostile.prepare(server)
-            client = Client(hostile.Routed(server.transport(), served), clock=hostile.CLOCK, rng=Random(1))
-            async with hostile.autoscaler(client), asyncio.timeout(120):
+            routed = hostile.Routed(server.transport(AUTOSCALER.name), served)
+            client = Client(routed, clock=hostile.CLOCK, rng=Random(1))
+            async with hostile.autoscaler(client), asyncio.timeout(600):
                 while len(metrics.sent) < 3 or not (await hostile.active(client))[0]:  # noqa: ASYNC110 - no event
                     await asyncio.sleep(0.05)
                 assert await hostile.replicas(client) == 3

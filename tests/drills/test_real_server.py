@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from drills.audit import read
+from drills.audit import WRITES, read
 from drills.drill import Run, drill
 from drills.stage import MASTERS
 from e2e.controlplane import BinariesMissing, ControlPlane, find_binaries
@@ -28,7 +28,7 @@ from kubetide.testing.builders import make_deployment, make_hpa
 from simulated.autoscaling import Meddler
 
 POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Request\n"
-PATIENCE = 120
+PATIENCE = 600
 
 
 @drill(
@@ -36,9 +36,8 @@ PATIENCE = 120
     shows="the leading autoscaler is cut off from a real kube-apiserver at the moment in which the least count "
     "rises; the "
     "server's own audit log is judged",
-    figure="time until its standby has scaled",
-    bound=60,
-    unit="s",
+    figure="scales beyond the one by its standby",
+    bound=0,
     tier="real kube-apiserver and etcd",
 )
 def test_the_standby_takes_over_on_a_real_server(run: Run) -> float:
@@ -50,17 +49,19 @@ def test_the_standby_takes_over_on_a_real_server(run: Run) -> float:
     policy.write_text(POLICY)
     try:
         plane.start(extra=(f"--audit-policy-file={policy}", f"--audit-log-path={audit}"))
-        took = asyncio.run(_fail_over(plane.kubeconfig))
+        asyncio.run(_fail_over(plane.kubeconfig))
     finally:
         plane.stop()
-    run.logs.append(read(audit.read_bytes().splitlines()))
-    return took
+    run.logs.append(log := read(audit.read_bytes().splitlines()))
+    scales = [event.user for event in log if event.subresource == "scale" and event.verb in WRITES and event.accepted]
+    assert scales.count("kubetide-hpa-2") == 1
+    return len(scales) - 1
 
 
 Kubeconfig = Callable[[str, Sequence[str]], Path]
 
 
-async def _fail_over(kubeconfig: Kubeconfig) -> float:
+async def _fail_over(kubeconfig: Kubeconfig) -> None:
     clock = SystemClock()
     admin = Client(_transport(kubeconfig, "admin"), clock=clock)
     await admin.create(DEPLOYMENTS, make_deployment("web", replicas=2, cpu="10m"), namespace="default")
@@ -78,17 +79,14 @@ async def _fail_over(kubeconfig: Kubeconfig) -> float:
                 while not meddlers[0][1].leading:  # noqa: ASYNC110 - leadership has no event
                     await asyncio.sleep(0.2)
         meddlers[0][0].interfere = lambda method, path: ConnectionLost("cut off")
-        began = clock.monotonic()
         patch = MergePatch({"spec": {"minReplicas": 4}})
         await admin.patch(HPAS, "web", patch, namespace="default")
         async with asyncio.timeout(PATIENCE):
             while (await admin.get_raw(DEPLOYMENTS, "web", namespace="default"))["spec"]["replicas"] != 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.5)
-        took = clock.monotonic() - began
     for _, _, client in meddlers:
         await client.close()
     await admin.close()
-    return took
 
 
 def _transport(kubeconfig: Kubeconfig, user: str) -> HttpTransport:

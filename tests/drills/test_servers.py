@@ -188,6 +188,7 @@ def full_disk() -> Iterator[None]:
     figure="acknowledged writes that a restart does not bring back, and refused ones that it does",
     bound=0,
     unit="writes",
+    writes=False,
 )
 def test_a_full_disk_loses_no_acknowledged_write(run: Run) -> float:
     disks = module("unit/embedded/test_disk_full.py")

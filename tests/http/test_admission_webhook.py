@@ -23,11 +23,12 @@ from kubetide.api.objects.scheme import CRDS, MUTATING_WEBHOOKS, PODS, REPLICA_S
 from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
+from kubetide.embedded.apiserver.rest.requests import ADMIN, User
 from kubetide.embedded.apiserver.server import ApiServer, Audit
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.certificates import issue, make_ca
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.credentials import Static
+from kubetide.kube.client.credentials import Static, bearer
 from kubetide.kube.client.errors import ApiError
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access
@@ -40,6 +41,7 @@ from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.admission.webhook import AdmissionController
 
 LOCALHOST = "127.0.0.1"
+WEBHOOK = User("kubetide-admission-1", ADMIN.groups)
 SECOND = timedelta(seconds=1)
 FAST = AdmissionSettings(
     host=LOCALHOST,
@@ -61,6 +63,8 @@ class Cluster:
     """An API server with a ReplicaSet, a VPA and its recommendation."""
 
     client: Client
+    webhook: Client
+    """The client of the admission controller, with a user of its own."""
     owner: dict[str, Any]
 
     async def create_pod(self, name: str) -> Pod:
@@ -72,13 +76,21 @@ class Cluster:
 @asynccontextmanager
 async def cluster(audit: Audit | None = None) -> AsyncIterator[Cluster]:
     clock = SystemClock()
-    async with serve(ApiServer(clock=clock, audit=audit), anonymous=True) as serving:
-        access = Access(server=serving.url, trust=ServerTrust(), credentials=Static())
-        client = Client(HttpTransport(access), clock=clock, rng=random.Random(1))
+    made = ApiServer(clock=clock, audit=audit, tokens={WEBHOOK.name: WEBHOOK})
+    async with serve(made, anonymous=True) as serving:
+        clients = [
+            Client(
+                HttpTransport(Access(server=serving.url, trust=ServerTrust(), credentials=Static(headers))),
+                clock=clock,
+                rng=random.Random(1),
+            )
+            for headers in ((), bearer(WEBHOOK.name))
+        ]
         try:
-            yield Cluster(client, await prepared(client))
+            yield Cluster(clients[0], clients[1], await prepared(clients[0]))
         finally:
-            await client.close()
+            for client in clients:
+                await client.close()
 
 
 async def prepared(client: Client) -> dict[str, Any]:
@@ -103,7 +115,7 @@ async def webhook(
 ) -> AsyncIterator[AdmissionController]:
     """Run the admission controller until pods come back patched."""
     numbers = telemetry or Telemetry()
-    controller = AdmissionController(given.client, SystemClock(), settings, numbers, None, random.Random(2))
+    controller = AdmissionController(given.webhook, SystemClock(), settings, numbers, None, random.Random(2))
     task = asyncio.get_running_loop().create_task(controller.run())
     try:
         async with asyncio.timeout(60):

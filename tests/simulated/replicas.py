@@ -1,7 +1,8 @@
 """Replicas of a component that share the work, and a checker at the server that counts double writes.
 
 A write is a double write if the replica that made it had to expect that another one owns the object by then: another
-replica wrote to the same range since the writer last claimed it in its Lease, or its Lease does not claim it at all.
+replica wrote to the same range since the writer last claimed it in its Lease, anew or as the only one whose Lease is
+alive and claims it, or its Lease does not claim it at all.
 """
 
 import asyncio
@@ -83,7 +84,10 @@ class WriteChecker:
     def _claimed(self, who: str, claims: frozenset[int], now: float) -> None:
         fresh = now - self._renewed.get(who, now) < self._deadline
         before = self._claims.get(who, frozenset()) if fresh else frozenset()
-        self._may[who] |= claims - before
+        # A claim that waits for the owner to give the range up is not new when that happens.
+        alive = [other for other, at in self._renewed.items() if other != who and now - at < 1.5 * self._deadline]
+        contested = frozenset().union(*(self._claims[other] for other in alive))
+        self._may[who] |= (claims - before) | (claims - contested)
         self._claims[who], self._renewed[who] = claims, now
 
 

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
 
 from kubetide import crds
 from kubetide.clock import Clock
@@ -31,6 +31,7 @@ from kubetide.telemetry import Telemetry
 from kubetide.vpa.recommender.loop import Recommender
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from simulated.usage import PodUsageOnly
+from soak.memory import heap_mib, resident_mib
 
 Raw = dict[str, Any]
 
@@ -52,6 +53,8 @@ class Measure:
 
     hours: float
     pods_seen: int
+    heap_mib: float
+    """The size of all objects that are alive, to whomever they belong."""
     resident_mib: float
     memory_blocks: int
     """Blocks of memory that the interpreter has given out, to whomever."""
@@ -136,7 +139,7 @@ class Churn(PodUsageOnly):
         minute = int(self.api.clock.now().timestamp()) // 60
         items = []
         for pod, app in self.alive:
-            mixed = (hash((pod, minute)) & 0xFFFF) + 1
+            mixed = (crc32(f"{pod}/{minute}".encode()) & 0xFFFF) + 1
             containers = [
                 {"name": each, "usage": {"cpu": f"{mixed * 20_000}n", "memory": f"{50_000 + mixed * 4}Ki"}}
                 for each in CONTAINERS
@@ -148,12 +151,6 @@ class Churn(PodUsageOnly):
 
 def _kind(number: int) -> tuple[str, str]:
     return (("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", "CronJob"))[number % 3]
-
-
-def resident_mib() -> float:
-    """Return the memory of this process."""
-    text = Path("/proc/self/status").read_text()
-    return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
 
 def own_objects() -> int:
@@ -186,11 +183,12 @@ def soak(
         checkpoints = ResourceKey("autoscaling.k8s.io", "verticalpodautoscalercheckpoints")
 
         def measure(hours: float) -> Measure:
-            gc.collect()
+            held = heap_mib()
             stored = [entry.obj["status"] for entry in api.store.collection(checkpoints).entries()]
             return Measure(
                 hours=hours,
                 pods_seen=churn.seen,
+                heap_mib=held,
                 resident_mib=resident_mib(),
                 memory_blocks=sys.getallocatedblocks(),
                 objects=own_objects(),

@@ -155,28 +155,44 @@ def test_one_leader_and_replicas_that_share_keep_each_other_out() -> None:
     run_virtual(body())
 
 
+def claim(checker: WriteChecker, who: str, ranges: frozenset[int]) -> None:
+    """Tell the checker of a Lease that is written."""
+    body = json.dumps({"metadata": {"annotations": {CLAIMS: ranges_text(ranges)}}}).encode()
+    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{who}"
+    checker(Request("PUT", path, body=body, user=User(who)), 200)
+
+
+def write(checker: WriteChecker, who: str) -> int:
+    """Tell the checker of a status that is written; return how many double writes it knows of."""
+    path = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web/status"
+    checker(Request("PUT", path, user=User(who)), 200)
+    return len(checker.doubles)
+
+
 def test_the_checker_counts_a_write_to_a_range_that_has_passed_on() -> None:
     checker = WriteChecker(SystemClock())
-    path = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web/status"
+    assert write(checker, "replica-1") == 1  # it never claimed it
+    claim(checker, "replica-1", ALL_RANGES)
+    assert write(checker, "replica-1") == 1
+    claim(checker, "replica-2", ALL_RANGES)
+    assert write(checker, "replica-2") == 1
+    assert write(checker, "replica-1") == 2  # the other has it since
+    claim(checker, "replica-1", frozenset())
+    claim(checker, "replica-1", ALL_RANGES)
+    assert write(checker, "replica-1") == 2
 
-    def claim(who: str, ranges: frozenset[int]) -> None:
-        body = json.dumps({"metadata": {"annotations": {CLAIMS: ranges_text(ranges)}}}).encode()
-        path = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{who}"
-        checker(Request("PUT", path, body=body, user=User(who)), 200)
 
-    def write(who: str) -> int:
-        checker(Request("PUT", path, user=User(who)), 200)
-        return len(checker.doubles)
-
-    assert write("replica-1") == 1  # it never claimed it
-    claim("replica-1", ALL_RANGES)
-    assert write("replica-1") == 1
-    claim("replica-2", ALL_RANGES)
-    assert write("replica-2") == 1
-    assert write("replica-1") == 2  # the other has it since
-    claim("replica-1", frozenset())
-    claim("replica-1", ALL_RANGES)
-    assert write("replica-1") == 2
+def test_the_checker_knows_a_claim_that_waits_from_one_that_holds() -> None:
+    checker = WriteChecker(SystemClock())
+    claim(checker, "replica-1", ALL_RANGES)
+    claim(checker, "replica-2", ALL_RANGES)
+    assert write(checker, "replica-1") == 0
+    claim(checker, "replica-2", ALL_RANGES)
+    assert write(checker, "replica-2") == 1  # renewing a claim beside the owner's does not make it its own
+    assert write(checker, "replica-1") == 2
+    claim(checker, "replica-1", frozenset())
+    claim(checker, "replica-2", ALL_RANGES)
+    assert write(checker, "replica-2") == 2  # the owner gave it up
 
 
 @pytest.mark.parametrize(

@@ -376,7 +376,9 @@ async def test_top_obeys_the_keys_of_a_terminal_and_leaves_it_as_it_was(tmp_path
                 *(sys.executable, "-m", "kubetide", "--kubeconfig", str(file), "top", "--interval", "1s"),
                 stdin=theirs,
                 stdout=theirs,
-                env={**os.environ, "TERM": "xterm"},
+                # As from a shell: make exports the size of its own terminal, which would hold for good.
+                env={name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+                | {"TERM": "xterm"},
                 preexec_fn=partial(take_terminal, theirs),
             )
             screen = Screen(ours)

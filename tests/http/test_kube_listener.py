@@ -1,6 +1,7 @@
 """A server that has stopped serves nobody: not even who was shaking hands with it when it stopped."""
 
 import asyncio
+import gc
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -140,3 +141,19 @@ async def test_a_peer_that_never_says_goodbye_is_cut_off() -> None:
         silent = await asyncio.to_thread(shake_hands, port)
     with silent:
         await asyncio.to_thread(read_to_the_end, silent)
+
+
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.filterwarnings("error::ResourceWarning")
+async def test_a_connection_that_comes_while_the_server_stops_is_closed(turns: int) -> None:
+    # The kernel completes the handshake of TCP by itself; `turns` of the event loop later the server stops.
+    with socket.socket() as peer:
+        async with listening(runner(), LOCALHOST, 0) as port:
+            await asyncio.sleep(0)
+            peer.connect((LOCALHOST, port))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        peer.settimeout(5)
+        with suppress(ConnectionResetError):
+            assert peer.recv(1) == b""
+    gc.collect()

@@ -19,6 +19,7 @@ from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.tls import ServerTrust
 from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.listener import listening
+from kubetide.kube.wire import Timers, rest
 
 ATTEMPTS = 20
 LIMITS = ConnectionLimits()
@@ -69,22 +70,16 @@ async def greeting() -> AsyncIterator[int]:
 
 
 async def test_a_server_pauses_and_reports_it_once(logged: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubetide.kube.listener.ACCEPT_PAUSE_SECONDS", 0.001)
+    failed = 0
+
+    async def counted(timers: Timers, _: float) -> None:
+        nonlocal failed
+        failed += 1
+        await rest(timers, 0.001)
+
+    monkeypatch.setattr("kubetide.kube.listener.rest", counted)
     async with greeting() as port:
-        failed = 0
-        accept = asyncio.get_running_loop().sock_accept
-
-        async def counted(door: object) -> object:
-            nonlocal failed
-            try:
-                return await accept(door)  # type: ignore[arg-type]
-            except OSError:
-                failed += 1
-                raise
-
-        monkeypatch.setattr(asyncio.get_running_loop(), "sock_accept", counted)
         async with asyncio.timeout(20):
-            # The accept under way is not counted: the first connection takes it.
             _, first = await asyncio.open_connection("127.0.0.1", port)
             with descriptors_left(1):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -82,13 +82,19 @@ async def listening(
 
 
 async def _accept(door: socket.socket, connections: Connections, tls: Tls | None, group: asyncio.TaskGroup) -> None:
-    """Accept connections until cancelled."""
-    loop = asyncio.get_running_loop()
+    """Accept connections until cancelled.
+
+    Nothing is awaited between accepting a connection and admitting it: with `loop.sock_accept` one that comes in the
+    moment in which this task is cancelled would belong to nobody, and stay open.
+    """
     port = door.getsockname()[1]
     complaints = Throttle()
     while True:
         try:
-            peer, _ = await loop.sock_accept(door)
+            peer, _ = door.accept()
+        except (BlockingIOError, InterruptedError):
+            await _somebody_at(door)
+            continue
         except ConnectionAbortedError:
             continue
         except OSError as error:
@@ -105,6 +111,23 @@ async def _accept(door: socket.socket, connections: Connections, tls: Tls | None
             continue
         peer.setblocking(False)
         connections.admit(peer, tls() if callable(tls) else tls, group)
+
+
+async def _somebody_at(door: socket.socket) -> None:
+    """Wait until there is a connection to accept."""
+    loop = asyncio.get_running_loop()
+    there: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(door, _answer, there)
+    try:
+        await there
+    finally:
+        if door.fileno() >= 0:  # closed, it is not read any more, and its number may be another's
+            loop.remove_reader(door)
+
+
+def _answer(there: "asyncio.Future[None]") -> None:
+    if not there.done():
+        there.set_result(None)
 
 
 async def _open(host: str, port: int, backlog: int) -> list[socket.socket]:

@@ -40,6 +40,7 @@ from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.admission.webhook import AdmissionController
 from kubetide.vpa.updater.loop import Updater
 from kubetide.vpa.updater.settings import UpdaterSettings
+from rotation import stage_ca
 
 CLOCK = SystemClock()
 LOCALHOST = "127.0.0.1"
@@ -258,7 +259,7 @@ async def test_a_new_ca_is_trusted_before_it_is_used(world: World) -> None:
         assert certificates is not None
         assert certificates.bundle is not None
         old = certificates.bundle.ca
-        await certificates.rotate_ca()
+        await stage_ca(world.client, CLOCK, WEBHOOK, LOCALHOST)
         unpatched = 0
         async with asyncio.timeout(PATIENCE):
             number = 0

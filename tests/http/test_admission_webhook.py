@@ -39,6 +39,7 @@ from kubetide.testing.builders import make_pod, make_replica_set, make_vpa
 from kubetide.vpa.admission.core.registration import Registration, configuration
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.admission.webhook import AdmissionController
+from rotation import renew_server, stage_ca
 
 LOCALHOST = "127.0.0.1"
 WEBHOOK = User("kubetide-admission-1", ADMIN.groups)
@@ -239,10 +240,9 @@ async def rotated_under_load(given: Cluster) -> list[Pod]:
 
         async def rotate() -> None:
             await asyncio.sleep(1)
-            await certificates.renew_server()
-            server.tls.reload()
+            await renew_server(given.webhook, SystemClock(), FAST, LOCALHOST)
             await asyncio.sleep(1)
-            await certificates.rotate_ca()
+            await stage_ca(given.webhook, SystemClock(), FAST, LOCALHOST)
 
         number = 0
         async with asyncio.timeout(120), asyncio.TaskGroup() as group:

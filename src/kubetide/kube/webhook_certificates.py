@@ -99,19 +99,6 @@ class Certificates:
         self._write_files(bundle.server)
         return bundle != before
 
-    async def rotate_ca(self) -> None:
-        """Begin to replace the CA now, whatever its age."""
-        bundle = await self._read()
-        if bundle is not None and bundle.staged is None:
-            self.bundle = await self._store(self._staged(bundle))
-
-    async def renew_server(self) -> None:
-        """Replace the server certificate now, whatever its age."""
-        bundle = await self._read()
-        if bundle is not None:
-            self.bundle = await self._store(replace(bundle, server=self._issue(bundle.ca)))
-            self._write_files(self.bundle.server)
-
     async def _rotate(self, bundle: Bundle) -> Bundle:
         lifetimes = Lifetimes(
             ca_expires=expiry(bundle.ca.certificate),

@@ -84,10 +84,6 @@ class Containers:
         """Forget a container."""
         self._free.append(row)
 
-    def current_peak(self, row: int) -> float:
-        """Return the peak of the running window."""
-        return float(max(self.peak[row], self.oom_peak[row]))
-
     def add_cpu(self, rows: Ints, times: Ints, millis: Ints) -> Mask:
         """Add CPU samples in order; return which were accepted."""
         accepted = np.zeros(rows.size, dtype=np.bool_)

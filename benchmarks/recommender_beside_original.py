@@ -1,29 +1,31 @@
 """Our recommender and the original one, as processes, over the same objects on the same API server.
 
     python -m benchmarks.recommender_beside_original --original PATH [--vpas N] [--pods N] [--loops N] [--qps N]
-                                                      [--tls] [--runs N]
+                                                      [--tls] [--runs N] [--week-old]
 
 PATH is the program `recommender` of the vertical autoscaler (1.7). Each contestant gets a fresh embedded API server in
 a process of its own, over plain HTTP on loopback or with `--tls`: the same 1,000 VPAs and 10,000 pods with two
 containers each, and new usage every fifteen seconds. Both tell their own step times in the same metric, so both are
 read in the same way; CPU time and memory are what the kernel counts for the process. The first loop (reading
 everything) is shown apart. Both run at the same time; of several runs the medians are compared. Client-side rate limits
-stay as they are by default in both unless `--qps` sets them.
+stay as they are by default in both unless `--qps` sets them. With `--week-old` every container has a checkpoint of a
+week of such usage, which both read at their start: bounds and estimates hardly move any more.
 """
 
 import argparse
 import asyncio
+import math
 import os
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 from benchmarks.beside import free_port, medians, process, samples, side_by_side, spent, wait_for, write_kubeconfig
-from benchmarks.recommender_loop import STEPS, Usage, fill
+from benchmarks.recommender_loop import CONTAINERS, STEPS, Raw, Usage, fill
 
 from kubetide.api.values.codec import encode
 from kubetide.clock import SystemClock
@@ -33,6 +35,9 @@ from kubetide.embedded.apiserver.server import ApiServer
 
 LATENCY = "vpa_recommender_execution_latency_seconds"
 INTERVAL = 15
+GROWTH = 1.05
+"""How much wider each bucket of a histogram is than the one before."""
+WEEK = timedelta(days=7)
 
 
 class LiveUsage(Usage):
@@ -48,13 +53,64 @@ class LiveUsage(Usage):
         return self._made[1]
 
 
-def be_the_server(vpas: int, pods: int, *, tls: bool) -> None:
+def histogram(first: float, least: float, most: float, weight: float, reference: datetime) -> Raw:
+    """Return a checkpoint's histogram of values that are spread evenly between two bounds."""
+    shares: dict[str, float] = {}
+    low, width, bucket = 0.0, first, 0
+    while low < most:
+        inside = min(low + width, most) - max(low, least)
+        if inside > 0:
+            shares[str(bucket)] = inside
+        low, width, bucket = low + width, width * GROWTH, bucket + 1
+    largest = max(shares.values())
+    weights = {name: max(1, round(10_000 * share / largest)) for name, share in shares.items()}
+    return {"referenceTimestamp": stamp(reference), "bucketWeights": weights, "totalWeight": weight}
+
+
+def stamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def add_checkpoints(api: ApiServer, vpas: int, pods: int, now: datetime) -> None:
+    """Store what a recommender that has run for a week would have kept of the usage that is served here."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    per_vpa = max(1, pods // vpas)
+    # Samples of 0.1 cores of weight, and peaks of weight one, that count half as much every day.
+    samples_a_day = per_vpa * 86_400 / INTERVAL
+    cpu = histogram(0.01, 0.0, 0.7, 0.1 * samples_a_day / math.log(2), midnight)
+    memory = histogram(1e7, 41e6, 450e6, per_vpa / math.log(2), midnight)
+    status = {
+        "version": "v3",
+        "lastUpdateTime": stamp(now),
+        "firstSampleStart": stamp(now - WEEK),
+        "lastSampleStart": stamp(now),
+        "totalSamplesCount": round(7 * samples_a_day),
+        "cpuHistogram": cpu,
+        "memoryHistogram": memory,
+    }
+    for number in range(vpas):
+        space, name = f"team-{number // 100}", f"app-{number}"
+        for container in CONTAINERS:
+            api.insert(
+                {
+                    "apiVersion": "autoscaling.k8s.io/v1",
+                    "kind": "VerticalPodAutoscalerCheckpoint",
+                    "metadata": {"name": f"{name}-{container}", "namespace": space},
+                    "spec": {"vpaObjectName": name, "containerName": container},
+                    "status": status,
+                }
+            )
+
+
+def be_the_server(vpas: int, pods: int, *, tls: bool, week_old: bool) -> None:
     """Serve the objects until killed; the first line of output is the address."""
 
     async def main() -> None:
         clock = SystemClock()
         api = ApiServer(clock=clock)
         api.metrics_provider = LiveUsage(fill(api, vpas, 2 * pods))
+        if week_old:
+            add_checkpoints(api, vpas, pods, clock.now())
         context = make_identity(None, now=clock.now()).tls("127.0.0.1", now=clock.now()) if tls else None
         async with serve(api, anonymous=True, tls=context) as serving:
             print(serving.url, flush=True)
@@ -92,7 +148,8 @@ def after(loops: int, port: int, pid: int) -> Reading:
 def run(name: str, program: list[str], options: argparse.Namespace, folder: Path) -> tuple[Reading, Reading]:
     """Return what a contestant had done after the first loop, and after the others."""
     this = (sys.executable, "-m", __spec__.name, "--serve", "--vpas", str(options.vpas), "--pods", str(options.pods))
-    with process(*this, *(["--tls"] if options.tls else [])) as server:
+    switches = [f"--{name}" for name in ("tls", "week-old") if getattr(options, name.replace("-", "_"))]
+    with process(*this, *switches) as server:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
         kubeconfig = folder / f"{name}.kubeconfig"
@@ -131,10 +188,11 @@ def main() -> None:
     parser.add_argument("--qps", type=int, default=0)
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--week-old", action="store_true")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        be_the_server(options.vpas, options.pods, tls=options.tls)
+        be_the_server(options.vpas, options.pods, tls=options.tls, week_old=options.week_old)
         return
     if not os.access(options.original, os.X_OK):
         raise SystemExit("--original: the path of upstream's recommender is needed")

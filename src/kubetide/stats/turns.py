@@ -13,6 +13,8 @@ def ranks(columns: Ints) -> list[Ints]:
     """Split positions into turns: the first of every column, the second of every column, and so on."""
     if not columns.size:
         return []
+    if (columns[1:] > columns[:-1]).all():
+        return [np.arange(columns.size)]
     order = np.argsort(columns, kind="stable")
     ordered = columns[order]
     starts = np.flatnonzero(np.r_[True, np.diff(ordered) != 0])

@@ -178,6 +178,8 @@ def test_ranks_take_each_column_once_per_turn_in_order() -> None:
     turns = [turn.tolist() for turn in ranks(np.array([3, 1, 3, 3, 2, 1]))]
     assert [sorted(turn) for turn in turns] == [[0, 1, 4], [2, 5], [3]]
     assert ranks(np.array([], dtype=np.int64)) == []
+    assert [turn.tolist() for turn in ranks(np.array([1, 4, 9]))] == [[0, 1, 2]]
+    assert [turn.tolist() for turn in ranks(np.array([1, 4, 4]))] == [[0, 1], [2]]
 
 
 def test_times_are_microseconds_and_none_is_year_one() -> None:

@@ -38,8 +38,10 @@ from kubetide.wiring import Dependencies, build
 from simulated.cluster import run
 
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
-CALM, BUSY, ABOVE = 0.1, 0.19, 0.11
-"""Cores before and after a step, and the edge of the band: targets are half of 200m, with a tolerance of a tenth."""
+CALM, BUSY, ABOVE = 0.1, 0.19, 0.111
+"""Cores before and after a step, and the edge of the band: targets are half of 200m, with a tolerance of a tenth.
+
+Usage counts in whole percents of the requests (and in millicores, rounded up), so that 55 % are the last within."""
 WAYS = {"watched": (5, True), "polled": (5, False), "30 s": (30, False)}
 NAMES = "web-{}"
 

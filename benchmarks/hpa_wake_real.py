@@ -57,13 +57,21 @@ from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.testing.builders import make_deployment, make_hpa
 
-CALM, BUSY, ABOVE = 0.1, 0.19, 0.11
-"""Cores before and after a step, and the edge of the band: targets are half of 200m, with a tolerance of a tenth."""
+CALM, BUSY, ABOVE = 0.1, 0.19, 0.111
+"""Cores before and after a step, and the edge of the band: targets are half of 200m, with a tolerance of a tenth.
+
+Usage counts in whole percents of the requests (and in millicores, rounded up), so that 55 % are the last within."""
+TOLERATED = 0.11
+"""Beyond this and up to the edge, usage is past the tolerance by less than a percent, and nobody may act on it."""
 AGENT_WINDOW, SCRAPE = 5.0, 30.0
 PODS_PER_NODE = 20
 LONG_AGO = "2020-01-01T00:00:00Z"
 PATIENCE = 150.0
 """Seconds that autoscalers get after the last step."""
+
+
+Sent = tuple[dict[int, float], set[int]]
+"""What agents know at the end: `above` and `nearly` of their load."""
 
 
 @dataclass
@@ -77,6 +85,8 @@ class Load:
     each_second: int = 1
     above: dict[int, float] = field(default_factory=dict)
     """When the first window of a pod above the band ended."""
+    nearly: set[int] = field(default_factory=set)
+    """Pods that had a window before it that was past the tolerance by less than a percent."""
 
     def __post_init__(self) -> None:
         order = random.Random(self.seed).sample(range(self.pods), self.pods)
@@ -93,6 +103,8 @@ class Load:
         cores = (CALM + (BUSY - CALM) * busy) * (1 + 0.004 * ((pod + int(end)) % 7 - 3))
         if cores > ABOVE:
             self.above.setdefault(pod, end)
+        elif cores > TOLERATED:
+            self.nearly.add(pod)
         return cores
 
     @property
@@ -156,7 +168,7 @@ def be_the_agents(pipe: Connection, port: int, tokens: list[str], uids: list[str
             ]
             load.began, load.each_second = await asyncio.to_thread(pipe.recv)
             await asyncio.to_thread(pipe.recv)
-            pipe.send(load.above)
+            pipe.send((load.above, load.nearly))
             for task in tasks:
                 task.cancel()
 
@@ -167,7 +179,7 @@ def be_the_agents(pipe: Connection, port: int, tokens: list[str], uids: list[str
 @asynccontextmanager
 async def agents(
     plane: ControlPlane, folder: Path, client: Client, uids: list[str]
-) -> AsyncIterator[tuple[Callable[[Load], None], Callable[[], Awaitable[dict[int, float]]], dict[str, int]]]:
+) -> AsyncIterator[tuple[Callable[[Load], None], Callable[[], Awaitable[Sent]], dict[str, int]]]:
     """Run the metrics server and the agents; gives who tells them when to step, and who asks what they sent."""
     nodes = -(-len(uids) // PODS_PER_NODE)
     with serving(plane, folder, port := free_port(), resolution="30s") as (log, process):
@@ -179,9 +191,9 @@ async def agents(
         sender.start()
         await until(lambda: usage_of(client, len(uids)), log)
 
-        async def end() -> dict[int, float]:
+        async def end() -> Sent:
             ours.send("end")
-            found: dict[int, float] = await asyncio.to_thread(ours.recv)
+            found: Sent = await asyncio.to_thread(ours.recv)
             return found
 
         try:
@@ -357,7 +369,7 @@ async def contest(
     way: str,
     *,
     tell: Callable[[Load], None] | None = None,
-    end: Callable[[], Awaitable[dict[int, float]]] | None = None,
+    end: Callable[[], Awaitable[Sent]] | None = None,
     pids: dict[str, int] | None = None,
 ) -> None:
     """Start the autoscaler, step, and print."""
@@ -389,13 +401,14 @@ async def contest(
             took = time.time() - load.began
             following.cancel()
         spent = ", ".join(f"{name} {cpu_of(pid) - used[name]:.1f} s" for name, pid in pids.items())
-    above = load.above if end is None else await end()
+    above, nearly = (load.above, load.nearly) if end is None else await end()
     places = {name_of(pod): pod for pod in range(load.pods)}
     steps = [at - load.steps_at(places[name]) for name, at in scaled.items()]
     samples = [at - above[places[name]] for name, at in scaled.items() if places[name] in above]
     how = "all at once" if load.each_second == load.pods else f"{load.each_second} a second"
     print(f"{load.pods} autoscalers, {way}, {how}: step to /scale {shown(steps)}")
     print(f"  first sample to /scale {shown(samples)}; {load.pods - len(scaled)} not scaled at all")
+    print(f"  {len(nearly)} had a sample before it that was past the tolerance by less than a percent")
     busy = os.getloadavg()[0]
     print(f"  CPU in these {took:.0f} s: {spent}; load of the machine {busy:.0f} on {os.cpu_count()} cores", flush=True)
 

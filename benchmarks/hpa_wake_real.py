@@ -345,20 +345,21 @@ def shown(times: Iterable[float]) -> str:
     return f"p50 {ordered[len(ordered) // 2]:.1f} s, p99 {p99:.1f} s, last {ordered[-1]:.1f} s"
 
 
-async def measure(plane: ControlPlane, folder: Path, count: int, way: str, *, at_once: bool) -> None:
+async def measure(plane: ControlPlane, folder: Path, count: int, way: str, *, at_once: bool, workers: int) -> None:
     """Let all autoscalers step, and print how long it took."""
     load = Load(count, each_second=count if at_once else max(1, count // 100))
+    flags = (f"--concurrent-horizontal-pod-autoscaler-syncs={workers}",) if workers else ()
     async with connected(plane, "admin") as client:
         began = time.monotonic()
         uids = await fill(client, count)
         print(f"{count} autoscalers made in {time.monotonic() - began:.0f} s", flush=True)
         if way == "watched":
             async with agents(plane, folder, client, uids) as (tell, end, pids):
-                await contest(plane, folder, client, load, way, tell=tell, pids=pids, end=end)
+                await contest(plane, folder, client, load, way, flags, tell=tell, pids=pids, end=end)
         else:
             async with Scraped(load).serving(client):
                 await until(lambda: usage_of(client, count), folder / "kube-apiserver.log")
-                await contest(plane, folder, client, load, way)
+                await contest(plane, folder, client, load, way, flags)
 
 
 async def contest(
@@ -367,6 +368,7 @@ async def contest(
     client: Client,
     load: Load,
     way: str,
+    flags: tuple[str, ...],
     *,
     tell: Callable[[Load], None] | None = None,
     end: Callable[[], Awaitable[Sent]] | None = None,
@@ -379,11 +381,12 @@ async def contest(
     with ExitStack() as stack:
         if way == "upstream":
             qps = ("--kube-api-qps=2000", "--kube-api-burst=4000")
-            plane.start_controller_manager(extra=("--controllers=horizontal-pod-autoscaler-controller", *qps))
+            only = "--controllers=horizontal-pod-autoscaler-controller"
+            plane.start_controller_manager(extra=(only, *qps, *flags))
             pids["autoscaler"] = plane._processes["kube-controller-manager"].pid
             log = folder / "plane" / "kube-controller-manager.log"
         else:
-            flags = ("--take-over", *(("--hpa-watch-usage",) if way == "watched" else ()))
+            flags = (*flags, "--take-over", *(("--hpa-watch-usage",) if way == "watched" else ()))
             pids["autoscaler"] = stack.enter_context(program(log, *ours, *flags)).pid
         pids["kube-apiserver"] = plane._processes["kube-apiserver"].pid
         await until(lambda: measured(client), log)
@@ -419,13 +422,15 @@ def main() -> None:
     parser.add_argument("--autoscalers", type=int, default=100)
     parser.add_argument("--way", choices=("watched", "polled", "upstream"), default="watched")
     parser.add_argument("--at-once", action="store_true", help="all step at the same moment")
+    parser.add_argument("--workers", type=int, default=0, help="autoscalers evaluated at once; 0 for the default")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept)
         plane = ControlPlane(find_binaries(), folder / "plane")
         try:
             plane.start()
-            asyncio.run(measure(plane, folder, chosen.autoscalers, chosen.way, at_once=chosen.at_once))
+            options = {"at_once": chosen.at_once, "workers": chosen.workers}
+            asyncio.run(measure(plane, folder, chosen.autoscalers, chosen.way, **options))
         finally:
             plane.stop()
 

@@ -38,8 +38,10 @@ from kubetide.wiring import Dependencies, build
 from simulated.cluster import run
 
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
-CALM, BUSY, ABOVE = 0.1, 0.19, 0.11
-"""Cores before and after a step, and the edge of the band: targets are half of 200m, with a tolerance of a tenth."""
+CALM, BUSY, ABOVE = 0.1, 0.19, 0.111
+"""Cores before and after a step, and the edge of the band: targets are half of 200m, with a tolerance of a tenth.
+
+Usage counts in whole percents of the requests (and in millicores, rounded up), so that 55 % are the last within."""
 WAYS = {"watched": (5, True), "polled": (5, False), "30 s": (30, False)}
 NAMES = "web-{}"
 
@@ -107,7 +109,7 @@ class Timed:
 
 
 async def measure(
-    cluster: SimCluster, count: int, latency: float, *, watched: bool, at_once: bool
+    cluster: SimCluster, count: int, latency: float, *, watched: bool, at_once: bool, workers: int
 ) -> tuple[list[float], list[float], int]:
     """Return the seconds from step to write and from sample to write, and how often usage was listed."""
     names = [NAMES.format(number) for number in range(count)]
@@ -119,7 +121,13 @@ async def measure(
     rng = random.Random(1)
     client = Client(transport, clock=cluster.clock, rng=rng)
     world = Dependencies(client=client, clock=cluster.clock, telemetry=Telemetry(), rng=rng)
-    given = HpaSettings(take_over=True, leader_elect=False, watch_usage=watched, cpu_initialization_period=timedelta(0))
+    given = HpaSettings(
+        take_over=True,
+        leader_elect=False,
+        watch_usage=watched,
+        cpu_initialization_period=timedelta(0),
+        workers=workers,
+    )
     stepped: dict[str, float] = {}
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
@@ -154,6 +162,7 @@ if __name__ == "__main__":
     parser.add_argument("--autoscalers", type=int, nargs="+", default=[100])
     parser.add_argument("--latency", type=float, default=0.01, help="seconds that every request takes")
     parser.add_argument("--at-once", action="store_true", help="all step at the same moment")
+    parser.add_argument("--workers", type=int, default=HpaSettings().workers, help="autoscalers evaluated at once")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     chosen = parser.parse_args()
     for count in chosen.autoscalers:
@@ -163,7 +172,8 @@ if __name__ == "__main__":
             async def main(
                 cluster: SimCluster, count: int = count, watched: bool = watched
             ) -> tuple[list[float], list[float], int]:
-                return await measure(cluster, count, chosen.latency, watched=watched, at_once=chosen.at_once)
+                options = {"at_once": chosen.at_once, "workers": chosen.workers}
+                return await measure(cluster, count, chosen.latency, watched=watched, **options)
 
             began = time.process_time()
             scenario = f"metrics: {{interval: {interval}s, delay: 0s}}"

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from kubetide.api.objects.meta import ObjectKey, ObjectMeta
 from kubetide.api.objects.sample_frames import STREAM_PATH, STREAM_PROTOCOL, decode_frame, encode_frame
 from kubetide.clock import SystemClock
+from kubetide.kube.client.decoding import tune_gc
 from kubetide.metrics.cluster_view import ClusterView, PlacedPod, ReachableNode
 from kubetide.metrics.core.frames import SampleStream
 from kubetide.metrics.core.readings import NodeReading, Readings
@@ -231,5 +232,6 @@ if __name__ == "__main__":
     parser.add_argument("--pods", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30)
     given = parser.parse_args()
+    tune_gc()  # as `kubetide run` does
     asyncio.run(with_streams(given.nodes, given.pods, given.seconds))
     asyncio.run(without_sockets(given.nodes, given.pods))

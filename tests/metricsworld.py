@@ -5,8 +5,8 @@ import base64
 import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -115,6 +115,8 @@ class MetricsWorld:
     reviews: "TokenReviews"
     restart: Callable[[], Awaitable[None]]
     """Ends the server and starts another one in its place."""
+    replica: Callable[[], AbstractAsyncContextManager["MetricsWorld"]]
+    """Another server of the same Service beside it, while entered; gives the same world as that one is asked."""
 
     @asynccontextmanager
     async def session(self, identity: KeyPair | None = None) -> AsyncIterator[aiohttp.ClientSession]:
@@ -219,7 +221,17 @@ async def metrics_world(**settings: Any) -> AsyncIterator[MetricsWorld]:
             world.server, world.telemetry, task = start(world.server.port)
             await until(lambda: _serves(world.server))
 
-        world = MetricsWorld(cluster, client, server, front_ca, kubelet, telemetry, reviews, restart)
+        @asynccontextmanager
+        async def replica() -> AsyncIterator[MetricsWorld]:
+            server, telemetry, running = start()
+            try:
+                await until(lambda: _serves(server))
+                yield replace(world, server=server, telemetry=telemetry)
+            finally:
+                running.cancel()
+                await asyncio.wait([running])
+
+        world = MetricsWorld(cluster, client, server, front_ca, kubelet, telemetry, reviews, restart, replica)
         try:
             async with asyncio.timeout(30):
                 while not (server.port and server.registration.problems == {} and await published(client)):  # noqa: ASYNC110

@@ -1,5 +1,6 @@
 """Autoscalers at rest are looked after together: nothing about them comes out otherwise."""
 
+import gc
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Constant, Step
 from kubetide.embedded.sim.world import DEPLOYMENTS
 from kubetide.hpa.controller import SLOTS
+from kubetide.hpa.metrics_cache import UsageList
 from kubetide.hpa.settings import HpaSettings
 from kubetide.testing.builders import make_deployment, make_hpa
 from simulated.autoscaling import Running, autoscaler
@@ -124,5 +126,29 @@ def test_of_many_each_has_its_reconcile_once_a_period() -> None:
             turns = running.counted(TURNS)
             await cluster.run_for(timedelta(minutes=2))
             assert running.counted(TURNS) - turns == pytest.approx(8 * count, rel=0.1)
+
+    run(main, nodes=4)
+
+
+def test_lists_of_usage_that_come_often_are_not_kept_by_those_at_rest() -> None:
+    async def main(cluster: SimCluster) -> None:
+        for number in range(30):
+            name = f"web-{number}"
+            await cluster.apply(make_deployment(name, replicas=1, cpu="20m", memory="16Mi"))
+            await cluster.apply(make_hpa(name, target=name, maximum=3, cpu_percent=50))
+            cluster.set_load("default", name, Constant(1.0))
+        async with autoscaler(cluster, TOGETHER) as running:
+            await cluster.run_for(SETTLED)
+            # As samples do that wake others.
+            for _ in range(30):
+                await running.controller._metrics.refresh_usage({"default"})
+                await cluster.run_for(timedelta(seconds=1))
+            assert resting(running) > 20
+            gc.collect()
+            # The last one, and one that is about to be replaced; all that were read within a period otherwise.
+            assert sum(isinstance(one, UsageList) for one in gc.get_objects()) <= 2
+            trace = running.controller.explain("hpa", "default/web-7")
+            assert trace is not None
+            assert trace["at"] == trace["history"][-1]["at"]
 
     run(main, nodes=4)

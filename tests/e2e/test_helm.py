@@ -124,7 +124,14 @@ def test_flags_for_given_certificates_are_flags_of_the_components() -> None:
         assert "--tracing-endpoint=http://collector:4318" in given
 
 
-@pytest.mark.parametrize(("component", "flag"), [("hpa", "--hpa-watch-usage=true"), ("node", "--metrics-stream=true")])
+@pytest.mark.parametrize(
+    ("component", "flag"),
+    [
+        ("hpa", "--hpa-watch-usage=true"),
+        ("hpa", "--concurrent-horizontal-pod-autoscaler-syncs=20"),
+        ("node", "--metrics-stream=true"),
+    ],
+)
 def test_signals_are_fresh_where_there_is_a_metrics_server(component: str, flag: str) -> None:
     for enabled, expected in (((component, "metrics"), True), ((component,), False)):
         objects = render({"freshSignals.enabled": "true"}, enabled=enabled)

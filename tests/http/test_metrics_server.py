@@ -1,5 +1,8 @@
 """The metrics server over real TLS: who is let in, what they see, and what becomes of nodes that fall silent."""
 
+import asyncio
+import ssl
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -176,6 +179,22 @@ async def test_what_is_served_and_what_is_not() -> None:
             async with session.get(path, headers=headers) as response:
                 found[path] = response.status
     assert found == PATHS
+
+
+async def test_a_certificate_that_is_about_to_end_is_replaced_while_callers_come() -> None:
+    async with metrics_world(certificate_lifetime=timedelta(seconds=6)) as world:
+
+        async def shown() -> str:
+            return await asyncio.to_thread(ssl.get_server_certificate, ("localhost", world.server.port))
+
+        first = await shown()
+
+        async def another() -> bool:
+            return await shown() != first
+
+        await until(another)
+        # The caller trusts the CA that the API server was told of.
+        assert (await world.as_user(f"{USAGE}/nodes", "root", "system:masters"))[0] == 200
 
 
 async def test_an_apiservice_of_somebody_else_is_left_alone() -> None:

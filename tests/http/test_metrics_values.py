@@ -152,6 +152,7 @@ class OtherServer:
         self.name = name
         self.asked: list[tuple[str, str, str]] = []
         self.hangs = False
+        self.count, self.labels = 1, dict[str, str]()
         self._ca = make_ca(f"{name}-ca", now=CLOCK.now())
 
     @asynccontextmanager
@@ -173,10 +174,59 @@ class OtherServer:
         if self.hangs:
             await asyncio.sleep(5)
         if request.path.endswith(f"/{self.name}-metric"):
-            return web.json_response({"items": [{"metricName": f"{self.name}-metric", "value": "7"}]})
+            value = {"metricName": f"{self.name}-metric", "metricLabels": self.labels, "value": "7"}
+            return web.json_response({"items": [value] * self.count})
         if request.path == EXTERNAL:
             return web.json_response({"resources": [{"name": f"{self.name}-metric", "namespaced": True}]})
         return web.json_response({"kind": "Status", "reason": "NotFound", "code": 404}, status=404)
+
+
+class OtherFront(OtherServer):
+    """A front that has this one behind it, as this one has it."""
+
+    world: MetricsWorld
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        if request.path != EXTERNAL:
+            return await super()._answer(request)
+        via = f"{request.headers['X-Kubetide-Via']},{self.name}"
+        _, listed = await self.world.as_user(EXTERNAL, "root", MASTERS, **{"X-Kubetide-Via": via})
+        listed["resources"].append({"name": f"{self.name}-metric", "namespaced": True})
+        return web.json_response(listed)
+
+
+async def test_fronts_behind_each_other_list_the_metrics_of_both() -> None:
+    other, keda = OtherFront("other"), OtherServer("keda")
+    async with other.serving() as first, keda.serving() as second, metrics_world(**QUIET) as world:
+        other.world = world
+        await declare(world, backends_yaml={"backends": [first, second]})
+
+        async def listed() -> list[str]:
+            names = [one["name"] for one in (await ask(world, EXTERNAL))[1]["resources"]]
+            return names if "keda-metric" in names else []
+
+        assert await until(listed) == ["keda-metric", "kubetide-cpu-forecast", "other-metric"]
+        # What was asked through another front says so when it is passed on.
+        await world.as_user(EXTERNAL, "root", MASTERS, **{"X-Kubetide-Via": "elsewhere"})
+        assert keda.asked[-1][2] == "elsewhere,kube-system/kubetide-metrics"
+
+
+async def test_an_answer_of_another_server_is_bounded() -> None:
+    keda = OtherServer("keda")
+    async with keda.serving() as first, metrics_world(**QUIET) as world:
+        await declare(world, backends_yaml={"backends": [first]})
+        path = f"{EXTERNAL}/namespaces/default/keda-metric"
+        keda.labels = {**{f"label-{number:02}": "x" for number in range(40)}, "label-00": "y" * 2000}
+
+        async def answered() -> Any:
+            status, body = await ask(world, path)
+            return body if status == 200 else None
+
+        (item,) = (await until(answered))["items"]
+        assert sorted(item["metricLabels"]) == [f"label-{number:02}" for number in range(1, 31)]
+        keda.count, keda.labels = 2001, {}
+        status, body = await ask(world, path)
+        assert (status, "2001 values" in body["message"]) == (503, True)
 
 
 async def test_other_servers_live_behind_the_front_and_fail_alone() -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from kubetide.api.values.codec import encode
 from kubetide.clock import SystemClock
 from kubetide.node.core.series import kinds
 from kubetide.node.core.series.ring import Ring
@@ -129,6 +130,45 @@ async def test_samples_come_again_when_the_server_was_restarted(tmp_path: Path) 
         (pod,) = await shown(world, "pods")
         assert pod["containers"][0]["usage"]["memory"] == "2048Ki"
         assert "kept" in world.telemetry.render().decode()
+        task.cancel()
+
+
+async def announce(world: MetricsWorld, name: str, port: int) -> None:
+    """Name a replica of the metrics server as the endpoint controller does."""
+    body = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": "kubetide-metrics"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": False}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    }
+    path = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices"
+    await world.client.request("POST", path, body=encode(body))
+
+
+async def test_every_replica_hears_of_a_node_and_one_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
+    async with metrics_world(metric_resolution=timedelta(hours=1)) as first, asyncio.TaskGroup() as group:
+        await first.allow(AGENT, "kubetide.io", ["samples"], ["create"])
+        first.reviews.agent("agent-1", "n-1")
+        token = tmp_path / "token"
+        token.write_text("agent-1")
+        stream = stream_of(first, node_with(await make_pod(first.client, "web-1", "n-1")), token, metrics_address="")
+        async with first.replica() as second:
+            for number, one in enumerate((first, second)):
+                await announce(first, f"metrics-{number}", one.server.port)
+            task = group.create_task(stream.run())
+            for one in (first, second):
+                await until(lambda one=one: shown(one, "pods"))
+            assert not stream.notes()
+            (before,) = await shown(first, "pods")
+
+        async def newer() -> bool:
+            (pod,) = await shown(first, "pods")
+            return bool(pod["timestamp"] > before["timestamp"] and stream.notes())
+
+        await until(newer)
+        assert stream.notes() == ("1 problems with sending samples",)
         task.cancel()
 
 

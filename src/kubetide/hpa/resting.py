@@ -6,16 +6,17 @@ to be found out or done is handed back, to be reconciled by itself; so is everyb
 for. Here nothing is written and nobody is waited for but the lease of the built-in controller.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from functools import partial
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from kubetide.api.objects.capacity import Capacity
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
-from kubetide.api.objects.meta import ObjectKey, key_of
+from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.metrics import PodMetrics
 from kubetide.clock import Clock
 from kubetide.hpa.builtin_controller import BuiltInWatch
 from kubetide.hpa.core.annotations import SelectionStrategy
@@ -25,10 +26,11 @@ from kubetide.hpa.core.decide import decide
 from kubetide.hpa.core.describe import MetricsRequest
 from kubetide.hpa.core.evaluate import is_recent
 from kubetide.hpa.core.observation import Conclusion, Memory, ScaleDecision
+from kubetide.hpa.core.quick.filing import NamespaceSamples
 from kubetide.hpa.core.quick.rest import Asked, Rest, resting_on
 from kubetide.hpa.core.samples import resource_reading, without_impossible
 from kubetide.hpa.core.takeover import wrote_ever
-from kubetide.hpa.metrics_cache import MetricsReader, UsageList
+from kubetide.hpa.metrics_cache import MetricsReader
 from kubetide.hpa.observer import Observer
 from kubetide.hpa.own_writes import OwnWrites
 from kubetide.hpa.reconciler import HpaState
@@ -37,10 +39,12 @@ from kubetide.hpa.telemetry import DecisionHistory, HpaTelemetry
 from kubetide.kube.cache.informer import Informer
 from kubetide.log import get_logger
 
+if TYPE_CHECKING:
+    from kubetide.hpa.core.quick.together import Row
+
 log = get_logger("hpa")
 
-AskedOf = Mapping[ObjectKey, tuple[Rest, Asked]]
-"""What a list of usage asks of those at rest."""
+CANNOT_TELL = "cannot tell whether it rests"
 
 
 class RestingAutoscalers:
@@ -76,7 +80,6 @@ class RestingAutoscalers:
         self._history = history
         self._instruments = instruments
         self._capacity = capacity
-        self._asked: WeakKeyDictionary[UsageList, tuple[Capacity, AskedOf]] = WeakKeyDictionary()
 
     def may_look_after(self, state: HpaState) -> bool:
         """Return whether an autoscaler can be looked after here until something about it changes."""
@@ -91,82 +94,94 @@ class RestingAutoscalers:
         """Reconcile those that are due; return those for which that was all."""
         started, now = self._clock.monotonic(), self._clock.now()
         rested: dict[ObjectKey, int] = {}
-        for key, state in due.items():
+        for look, asked in self._asked(due):
             try:
-                if (rest := self._rests(key, state, now)) is not None:
-                    rested[key] = rest.side
+                if asked is not None and self._rests(look, asked, now):
+                    rested[look.key] = look.rest.side
             except Exception as error:  # one must not keep the others from their reconcile, and may still have its own
-                log.exception("cannot tell whether it rests", autoscaler=str(key), error=str(error))
+                log.exception(CANNOT_TELL, autoscaler=str(look.key), error=str(error))
         if rested:
             self._instruments.rested(rested.values(), (self._clock.monotonic() - started) / len(due))
         return rested.keys()
 
-    def _rests(self, key: ObjectKey, state: HpaState, now: datetime) -> Rest | None:
-        """End the reconcile of one, if it can be ended here; return what it rests on."""
-        hpa, rest, memory = self._hpas.store.get(key), state.rest, state.memory
+    def _asked(self, due: Mapping[ObjectKey, HpaState]) -> Iterable[tuple["_Look", Asked | None]]:
+        """Return what usage asks of those that are due, worked out for all of them at once.
+
+        For these alone: where samples wake autoscalers, there is another list of usage for almost every slot.
+        """
+        looks, used, capacity = list[_Look](), list[int](), self._capacity()
+        for key, state in due.items():
+            try:
+                if (found := self._look_at(key, state, capacity)) is not None:
+                    looks.append(found[0])
+                    used.append(found[1])
+            except Exception as error:  # as above
+                log.exception(CANNOT_TELL, autoscaler=str(key), error=str(error))
+        if not looks:
+            return ()
+        # NumPy is not loaded before there is something to compute with it.
+        from kubetide.hpa.core.quick.together import ask_together
+
+        return zip(looks, ask_together([look.row for look in looks], used), strict=True)
+
+    def _look_at(self, key: ObjectKey, state: HpaState, capacity: Capacity) -> tuple["_Look", int] | None:
+        """Return an autoscaler that is as it was, and what its pods use; None if it is not, or nobody knows."""
+        from kubetide.hpa.core.quick.together import row_of, used_by
+
+        hpa, rest = self._hpas.store.get(key), state.rest
         if hpa is None or rest is None or rest.seen.hpa is not hpa or wrote_ever(hpa.metadata.managed_fields):
             return None
-        if self._own_writes.is_behind(key, hpa, self._hpas.latest_version):
+        if rest.seen.scale is None or self._own_writes.is_behind(key, hpa, self._hpas.latest_version):
             return None
         request = MetricsRequest(max_age=self._sync_period, before=state.used)
         usage = self._metrics.known_usage(key.namespace, request)
-        if usage is None:
+        if usage is None or not usage.is_readable:
             return None
-        known, asked = self._asked_by(usage).get(key, (None, None))
-        if known is not rest or asked is None or not state.may_stay(asked, self._status_interval, now):
-            return None
-        if rest.side < 0 and self._options.guard:
-            span = usage.samples(key.namespace).span()
-            if not is_recent(*span, now, self._options.max_usage_age):
-                return None
-        if hpa.status.current_replicas != rest.current or not self._observer.finds_unchanged(key, rest):
-            return None
+        samples = usage.samples(key.namespace)
+        row = state.row = row_of(rest, selector_of(rest.seen.scale.selector), samples, state.row)
+        look = _Look(key, state, hpa, rest, request, samples, row)
+        return look, used_by(row, samples, at_most=capacity.smallest.get(rest.resource))
+
+    def _rests(self, look: "_Look", asked: Asked, now: datetime) -> bool:
+        """End the reconcile of one, if it can be ended here; return whether it was."""
+        state, rest, memory = look.state, look.rest, look.state.memory
+        if not state.may_stay(asked, self._status_interval, now):
+            return False
+        if rest.side < 0 and self._options.guard and not self._is_recent(look.samples, now):
+            return False
+        if look.hpa.status.current_replicas != rest.current or not self._observer.finds_unchanged(look.key, rest):
+            return False
         resting = resting_on(rest, asked, memory, self._options, now=now)
-        # The decision itself is made when somebody asks for it.
-        again = partial(self._again, rest, usage, memory, now)
-        if resting is None or resting.reasons != rest.reasons or self._history.rested(key, now, resting, again) is None:
-            return None
-        state.memory, state.used = resting.found.memory, request.used
-        return rest
+        # The decision itself is made when somebody asks for it, from the samples of its pods: the list would be kept
+        # for as long as anybody rests on it.
+        again = partial(self._again, rest, look.row.samples_of(look.samples), memory, now)
+        if resting is None or resting.reasons != rest.reasons:
+            return False
+        if self._history.rested(look.key, now, resting, again) is None:
+            return False
+        state.memory, state.used = resting.found.memory, look.request.used
+        return True
 
-    def _asked_by(self, usage: UsageList) -> AskedOf:
-        """Return what a list asks of all that rest and use it, worked out once."""
-        capacity = self._capacity()
-        known = self._asked.get(usage)
-        if known is None or known[0] is not capacity:
-            known = self._asked[usage] = (capacity, self._ask_all(usage, capacity))
-        return known[1]
+    def _is_recent(self, samples: NamespaceSamples, now: datetime) -> bool:
+        return is_recent(*samples.span(), now, self._options.max_usage_age)
 
-    def _ask_all(self, usage: UsageList, capacity: Capacity) -> AskedOf:
-        # NumPy is not loaded before there is something to compute with it.
-        from kubetide.hpa.core.quick.together import ask_together, row_of, used_by
-
-        if not usage.is_readable:
-            return {}
-        keys, rows, used = [], [], []
-        for key, state in self._served_by(usage):
-            rest = state.rest
-            if rest is None or rest.seen.scale is None:
-                continue
-            samples = usage.samples(key.namespace)
-            row = state.row = row_of(rest, selector_of(rest.seen.scale.selector), samples, state.row)
-            keys.append(key)
-            rows.append(row)
-            used.append(used_by(row, samples, at_most=capacity.smallest.get(rest.resource)))
-        found = zip(keys, rows, ask_together(rows, used), strict=True)
-        return {key: (row.rest, asked) for key, row, asked in found if asked is not None}
-
-    def _served_by(self, usage: UsageList) -> Iterable[tuple[ObjectKey, HpaState]]:
-        if not usage.namespace:
-            return self._states.items()
-        keys = map(key_of, self._hpas.store.in_namespace(usage.namespace))
-        return [(key, state) for key in keys if (state := self._states.get(key)) is not None]
-
-    def _again(self, rest: Rest, usage: UsageList, memory: Memory, now: datetime) -> tuple[ScaleDecision, Conclusion]:
+    def _again(
+        self, rest: Rest, items: Sequence[PodMetrics], memory: Memory, now: datetime
+    ) -> tuple[ScaleDecision, Conclusion]:
         """Return the decision that was not made, because it could only be the last one again."""
         before, pods = rest.seen, rest.seen.pods
-        assert before.scale is not None
-        items = usage.select(before.hpa.metadata.namespace, selector_of(before.scale.selector), pods)
         reading = without_impossible(resource_reading(items, rest.resource), rest.resource, pods, self._capacity())
         decision = decide(replace(before, readings=(reading,)), memory, self._options, now=now)
         return decision, conclude(decision)
+
+
+class _Look(NamedTuple):
+    """One autoscaler that is due, as long as it is looked at."""
+
+    key: ObjectKey
+    state: HpaState
+    hpa: HorizontalPodAutoscaler
+    rest: Rest
+    request: MetricsRequest
+    samples: NamespaceSamples
+    row: "Row"

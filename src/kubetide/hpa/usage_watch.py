@@ -9,17 +9,16 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
-from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.meta import ObjectKey, ObjectMeta
 from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.objects.scheme import POD_METRICS
-from kubetide.api.values.quantity import quantity_float
 from kubetide.clock import Clock
-from kubetide.errors import QuantityError
-from kubetide.hpa.core.bands import Measured, Position, position, targets_per_pod, wakes
+from kubetide.hpa.core.bands import Position, position, reads_usage, wakes
 from kubetide.hpa.core.claims import Claims
-from kubetide.hpa.core.decide import tolerance_of
 from kubetide.hpa.observer import PodCache
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.cache.store import Store
@@ -52,7 +51,8 @@ class UsageWatch:
         wake: Callable[[list[ObjectKey]], Awaitable[None]],
     ) -> None:
         self._clock = clock
-        self._settings = settings
+        self._least = settings.wake_interval.total_seconds()
+        self._options = settings.options
         self._hpas = hpas
         self._pods = pods
         self._matching = PodCache(pods).matching
@@ -61,7 +61,7 @@ class UsageWatch:
         self._watch = MetricsWatch(
             client, POD_METRICS, rng, hear=self._hear, changed=self._note, namespace=settings.namespace
         )
-        self._usage: dict[ObjectKey, dict[Measured, float]] = {}
+        self._usage: dict[ObjectKey, PodMetrics] = {}
         self._changed: set[ObjectKey] = set()
         self._held_back: set[ObjectKey] = set()
         """Autoscalers that were woken too lately to be woken again, though their pods have moved."""
@@ -84,7 +84,9 @@ class UsageWatch:
             await self._watch.run()
 
     def _hear(self, event: WatchEvent[PodMetrics]) -> None:
-        self._usage[event.key] = _amounts(event.object)
+        # Labels are known of the pods.
+        name = ObjectMeta(name=event.key.name, namespace=event.key.namespace)
+        self._usage[event.key] = replace(event.object, metadata=name)
         self._changed.add(event.key)
 
     async def _look_often(self) -> None:
@@ -105,7 +107,6 @@ class UsageWatch:
                 self._usage.pop(key, None)
             else:
                 touched.update(self._claims.claiming(key.namespace, pod.metadata.labels or {}))
-        least = self._settings.wake_interval.total_seconds()
         woken = []
         for key in sorted(touched):
             hpa = self._hpas.get(key)
@@ -113,9 +114,9 @@ class UsageWatch:
             if hpa is None or stands is None:
                 continue
             before = self._positions.get(key)
-            if not wakes(before, stands, self._tolerance(hpa)):
+            if not wakes(before, stands):
                 self._positions.setdefault(key, stands)
-            elif now - self._woken.get(key, float("-inf")) >= least:
+            elif now - self._woken.get(key, float("-inf")) >= self._least:
                 self._positions[key], self._woken[key] = stands, now
                 woken.append(key)
             else:
@@ -126,18 +127,12 @@ class UsageWatch:
         return woken
 
     def _stands(self, key: ObjectKey, hpa: HorizontalPodAutoscaler) -> Position | None:
-        targets = targets_per_pod(hpa)
-        if not targets:
+        if not reads_usage(hpa.spec):
             return None
         pods = self._matching(key.namespace, self._claims.selector(key))
         names = (ObjectKey(key.namespace, pod.metadata.name) for pod in pods)
         usage = [self._usage[name] for name in names if name in self._usage]
-        return position(targets, usage, self._tolerance(hpa))
-
-    def _tolerance(self, hpa: HorizontalPodAutoscaler) -> float:
-        """Return the narrower half of the band: to wake too often costs a reconcile, too rarely a period."""
-        both = tolerance_of(hpa.spec, self._settings.options)
-        return min(both.up, both.down)
+        return position(hpa.spec, pods, usage, self._options, now=self._clock.now())
 
     def _note(self, problem: str) -> None:
         self._following.set(0 if problem else 1)
@@ -145,17 +140,3 @@ class UsageWatch:
             log.info("usage is polled, not watched", reason=problem)
         else:
             log.info("usage is watched")
-
-
-def _amounts(metrics: PodMetrics) -> dict[Measured, float]:
-    """Return the usage of a pod and of its containers by resource; a number that cannot be read is left out."""
-    found: dict[Measured, float] = {}
-    for container in metrics.containers or ():
-        for resource, text in (container.usage or {}).items():
-            try:
-                amount = quantity_float(text)
-            except QuantityError:
-                continue
-            found[container.name, resource] = amount
-            found[resource] = found.get(resource, 0.0) + amount
-    return found

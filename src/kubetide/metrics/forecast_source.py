@@ -56,7 +56,7 @@ class CpuForecasts:
         """Return a forecast in cores; None while too little is known."""
         return self._forecasts.ask(key, now=self._clock.now().timestamp())
 
-    async def names(self, group: str) -> Mapping[str, bool]:
+    async def names(self, group: str, via: str) -> Mapping[str, bool]:
         """Return the one metric."""
         return {METRIC: True} if group == EXTERNAL else {}
 

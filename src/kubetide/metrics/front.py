@@ -2,7 +2,8 @@
 
 The API has room for one server per group and version; with this one in front, KEDA's and an adapter live beside it. The
 caller's permission was checked before (`http_api`), so that nobody reaches through the front what they may not read.
-Every question carries the names of the fronts it came through: one that comes back is answered 508 and goes no further.
+Every question carries the names of the fronts it came through: one that comes back is answered 508 and goes no further,
+and where it asks for the names of metrics, with those that this server has by itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from kubetide.metrics.answer_cache import AnswerCache
 from kubetide.metrics.core.backends import Backend, Backends
 from kubetide.metrics.core.requests import EXTERNAL, VERSIONS, Question
 from kubetide.metrics.core.statuses import Refused
+from kubetide.metrics.core.values import MOST_VALUES, bounded_labels
 from kubetide.metrics.http_api import VIA
 
 Raw = dict[str, Any]
@@ -50,14 +52,17 @@ class Front:
             await transport.close()
         self._transports.clear()
 
-    async def names(self, group: str) -> Mapping[str, bool]:
+    async def names(self, group: str, via: str) -> Mapping[str, bool]:
         """Return the metrics of all backends that can be asked; raises if none of several can."""
+        hops = self._hops(via)
+        if not hops:
+            return {}
         found: dict[str, bool] = {}
         failures = []
         asked = [backend for backend in self._backends().usable if group in backend.groups]
         for backend in reversed(asked):
             try:
-                found.update(await self._names_of(backend, group))
+                found.update(await self._names_of(backend, group, hops))
             except KubetideError as error:
                 failures.append(f"{backend.name}: {error}")
         if failures and not found:
@@ -66,13 +71,12 @@ class Front:
 
     async def values(self, question: Question, query: Mapping[str, str], via: str) -> list[Raw] | None:
         """Ask the backends in their order; the first that has the metric answers."""
-        passed = [one.strip() for one in via.split(",") if one.strip()]
-        if self._identity in passed or len(passed) >= MOST_FRONTS:
+        hops = self._hops(via)
+        if not hops:
             raise Refused(508, "LoopDetected", f"{question.metric}: the question came back through {via}")
-        hops = ",".join([*passed, self._identity])
         failures = []
         for backend in self._backends().usable:
-            if question.group not in backend.groups or not await self._may_have(backend, question):
+            if question.group not in backend.groups or not await self._may_have(backend, question, hops):
                 continue
             try:
                 return await self._ask(backend, question, query, hops)
@@ -84,26 +88,32 @@ class Front:
             raise Unavailable("; ".join(failures))
         return None
 
-    async def _may_have(self, backend: Backend, question: Question) -> bool:
+    def _hops(self, via: str) -> str:
+        """Return the fronts that a question will have come through; none if it was here, or has come too far."""
+        passed = [one.strip() for one in via.split(",") if one.strip()]
+        return "" if self._identity in passed or len(passed) >= MOST_FRONTS else ",".join([*passed, self._identity])
+
+    async def _may_have(self, backend: Backend, question: Question, hops: str) -> bool:
         """Return whether a backend lists the metric. Of external metrics not all are listed by those who have them."""
         if question.group == EXTERNAL:
             return True
         try:
-            return f"{question.resource}/{question.metric}" in await self._names_of(backend, question.group)
+            return f"{question.resource}/{question.metric}" in await self._names_of(backend, question.group, hops)
         except KubetideError:
             # It cannot say; the question itself finds out, and its failure is this metric's.
             return True
 
-    async def _names_of(self, backend: Backend, group: str) -> Mapping[str, bool]:
+    async def _names_of(self, backend: Backend, group: str, hops: str) -> Mapping[str, bool]:
         async def ask() -> Mapping[str, bool]:
-            body = await self._get(backend, f"/apis/{group}/{_version(group)}", {}, self._identity)
+            body = await self._get(backend, f"/apis/{group}/{_version(group)}", {}, hops)
             return {
                 str(one.get("name")): bool(one.get("namespaced"))
                 for one in body.get("resources") or ()
                 if one.get("name")
             }
 
-        return await self._listed.get((backend, group), ask)
+        # A backend leaves out what it would have to ask another front of the way for: that answer is no one else's.
+        return await (self._listed.get((backend, group), ask) if hops == self._identity else ask())
 
     async def _ask(self, backend: Backend, question: Question, query: Mapping[str, str], hops: str) -> list[Raw]:
         parts = [question.resource, question.name, question.metric]
@@ -119,7 +129,9 @@ class Front:
         items = body.get("items")
         if not isinstance(items, list):
             raise Unavailable("answers no list of values")
-        return [_in_newest(one) for one in items if isinstance(one, dict)]
+        if len(items) > MOST_VALUES:
+            raise Unavailable(f"answers {len(items)} values, more than {MOST_VALUES}")
+        return [_in_newest(_bounded(one)) for one in items if isinstance(one, dict)]
 
     async def _get(self, backend: Backend, path: str, query: Mapping[str, str], hops: str) -> Raw:
         seconds = backend.timeout.total_seconds()
@@ -152,6 +164,10 @@ class Front:
 def _version(group: str) -> str:
     """Return the version in which backends are asked: the one that all of them serve."""
     return VERSIONS[group][-1]
+
+
+def _bounded(item: Raw) -> Raw:
+    return {**item, "metricLabels": bounded_labels(item["metricLabels"])} if "metricLabels" in item else item
 
 
 def _in_newest(item: Raw) -> Raw:

@@ -47,7 +47,7 @@ VIA = "X-Kubetide-Via"
 class ValuesApi(Protocol):
     """Who answers for a group of metrics beyond usage."""
 
-    async def names(self) -> Mapping[str, bool]:
+    async def names(self, via: str) -> Mapping[str, bool]:
         """Return the metrics that can be asked for, and whether each is namespaced."""
         ...
 
@@ -220,7 +220,8 @@ class HttpApi:
         if request.method not in ("GET", "HEAD"):
             raise no_such_path()
         if question is not None:
-            names = {} if question.group == USAGE else await self._values[question.group].names()
+            via = request.headers.get(VIA, "")
+            names = {} if question.group == USAGE else await self._values[question.group].names(via)
             return _json(resource_list(question.group, question.version, names))
         parts = request.path.strip("/").split("/")
         if parts == ["apis"]:

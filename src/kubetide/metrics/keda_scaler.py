@@ -189,7 +189,7 @@ class ExternalScalers:
         self._values: AnswerCache[list[Raw]] = AnswerCache(clock, lambda _: CACHED, most=1024)
         self._clock = clock
 
-    async def names(self, group: str) -> Mapping[str, bool]:
+    async def names(self, group: str, via: str) -> Mapping[str, bool]:
         """Return the metrics that scalers stand for."""
         return dict.fromkeys(self._scalers().by_metric, True) if group == EXTERNAL else {}
 

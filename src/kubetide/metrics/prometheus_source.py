@@ -27,6 +27,7 @@ from kubetide.metrics.core.adapter_rules import Catalog, Rules, Source, catalog,
 from kubetide.metrics.core.promql import selector_matchers
 from kubetide.metrics.core.requests import CUSTOM, EXTERNAL, Question
 from kubetide.metrics.core.statuses import bad_request
+from kubetide.metrics.core.values import MOST_VALUES, bounded_labels
 from kubetide.metrics.settings import MetricsSettings
 from kubetide.metrics.value_sources import chosen_pods, described
 
@@ -35,9 +36,6 @@ Raw = dict[str, Any]
 log = get_logger("metrics.prometheus")
 
 LARGEST_ANSWER = 16 * 1024 * 1024
-MOST_VALUES = 2000
-"""Values of one metric in one answer."""
-MOST_LABELS, LONGEST_LABEL = 30, 1024
 _KINDS = {
     "pods": ("Pod", "/v1"),
     "nodes": ("Node", "/v1"),
@@ -72,7 +70,7 @@ class PrometheusSource:
             await self._session.close()
             self._session = None
 
-    async def names(self, group: str) -> Mapping[str, bool]:
+    async def names(self, group: str, via: str) -> Mapping[str, bool]:
         """Return the metrics that the series there are become."""
         known = await self._catalog()
         if group == EXTERNAL:
@@ -126,7 +124,7 @@ class PrometheusSource:
         return [
             {
                 "metricName": question.metric,
-                "metricLabels": _bounded(labels),
+                "metricLabels": bounded_labels(labels),
                 "timestamp": _stamp(at),
                 "value": number_text(value),
             }
@@ -215,11 +213,6 @@ def _selector(text: str) -> Selector:
         return parse_selector(text)
     except KubetideError as error:
         raise bad_request(str(error)) from error
-
-
-def _bounded(labels: Mapping[str, str]) -> dict[str, str]:
-    kept = [(key, value) for key, value in sorted(labels.items()) if key != "__name__" and len(value) <= LONGEST_LABEL]
-    return dict(kept[:MOST_LABELS])
 
 
 def _stamp(at: float) -> str:

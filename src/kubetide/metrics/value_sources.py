@@ -37,8 +37,8 @@ class ValueSource(Protocol):
         """What messages call it."""
         ...
 
-    async def names(self, group: str) -> Mapping[str, bool]:
-        """Return the metrics it has, as discovery names them, and whether each is namespaced."""
+    async def names(self, group: str, via: str) -> Mapping[str, bool]:
+        """Return the metrics it has, as discovery names them, and whether each is namespaced; `via` as for values."""
         ...
 
     async def values(self, question: Question, query: Mapping[str, str], via: str) -> list[Raw] | None:
@@ -54,12 +54,12 @@ class MergedValues:
         self._sources = tuple(sources)
         self._problems: dict[str, str] = {}
 
-    async def names(self) -> Mapping[str, bool]:
+    async def names(self, via: str) -> Mapping[str, bool]:
         """Return the metrics of all sources that can be asked."""
         found: dict[str, bool] = {}
         for source in reversed(self._sources):
             try:
-                found.update(await source.names(self._group))
+                found.update(await source.names(self._group, via))
             except KubetideError as error:
                 self._note(source.name, str(error))
             else:
@@ -125,7 +125,7 @@ class NodeSignals:
         self._readings = readings
         self._clock = clock
 
-    async def names(self, group: str) -> Mapping[str, bool]:
+    async def names(self, group: str, via: str) -> Mapping[str, bool]:
         """Return the signals as metrics of pods."""
         return _SIGNAL_NAMES if group == CUSTOM else {}
 

@@ -170,13 +170,14 @@ The flag that lets replicas share the work, for the components that know it.
 {{- end -}}
 
 {{/*
-Flags that follow from what else is installed: agents stream to the metrics server and the autoscaler listens to it; the
-dashboard knows its name.
+Flags that follow from what else is installed: agents stream to the metrics server and the autoscaler listens to it, with
+enough workers for many that are woken together; the dashboard knows its name.
 */}}
 {{- define "kubetide.relatedArgs" -}}
 {{- $metrics := include "kubetide.valuesOf" (dict "root" .root "component" "metrics") | fromYaml -}}
 {{- if and .root.Values.freshSignals.enabled $metrics.enabled (eq .component "hpa") -}}
 hpa-watch-usage: "true"
+concurrent-horizontal-pod-autoscaler-syncs: "20"
 {{- else if and .root.Values.freshSignals.enabled $metrics.enabled (eq .component "node") -}}
 metrics-stream: "true"
 {{- else if and (eq .component "dashboard") .values.ingress.enabled -}}

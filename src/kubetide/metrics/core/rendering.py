@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kubetide.durations import format_duration
-from kubetide.metrics.core.readings import NodeReading, PodReading, Usage
+from kubetide.metrics.core.readings import NodeReading, PodReading
 
 Raw = dict[str, Any]
 API_VERSION = "metrics.k8s.io/v1beta1"
@@ -27,17 +27,21 @@ def pod_head(namespace: str, name: str, labels: Mapping[str, str] | None) -> byt
 
 def pod_metrics(head: bytes, reading: PodReading) -> bytes:
     """Return the PodMetrics of one reading as it stands in a list."""
-    containers = b",".join(
-        [b'{"name":"%b","usage":%b}' % (each.encode(), _usage(usage)) for each, usage in reading.containers.items()]
-    )
-    return b'%b%b,"containers":[%b]}' % (head, _times(reading.at, reading.window), containers)
+    containers = [
+        b'{"name":"%b","usage":{"cpu":"%dn","memory":"%dKi"}}'
+        % (each.encode(), usage.cpu_nanos, -(-usage.memory_bytes // 1024))
+        for each, usage in reading.containers.items()
+    ]
+    shown = containers[0] if len(containers) == 1 else b",".join(containers)
+    return b'%b%b,"containers":[%b]}' % (head, _times(reading.at, reading.window), shown)
 
 
 def node_metrics(labels: Mapping[str, str] | None, reading: NodeReading) -> bytes:
     """Return the NodeMetrics of one reading that has a usage, as it stands in a list."""
     assert reading.usage is not None
     head = b'{"metadata":{"name":"%b"%b' % (reading.node.encode(), _labels(labels))
-    return b'%b%b,"usage":%b}' % (head, _times(reading.at, reading.window), _usage(reading.usage))
+    usage = b'{"cpu":"%dn","memory":"%dKi"}' % (reading.usage.cpu_nanos, -(-reading.usage.memory_bytes // 1024))
+    return b'%b%b,"usage":%b}' % (head, _times(reading.at, reading.window), usage)
 
 
 def as_object(kind: str, item: bytes) -> bytes:
@@ -49,10 +53,6 @@ def as_list(kind: str, items: Iterable[bytes]) -> bytes:
     """Return items as a list."""
     head = b'{"kind":"%bList","apiVersion":"%b","metadata":{},"items":[' % (kind.encode(), API_VERSION.encode())
     return b"".join((head, b",".join(items), b"]}"))
-
-
-def _usage(usage: Usage) -> bytes:
-    return b'{"cpu":"%dn","memory":"%dKi"}' % (usage.cpu_nanos, -(-usage.memory_bytes // 1024))
 
 
 def _labels(labels: Mapping[str, str] | None) -> bytes:

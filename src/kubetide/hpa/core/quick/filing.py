@@ -68,25 +68,25 @@ class NamespaceSamples:
 
     def __init__(self, items: Sequence[PodMetrics], before: Filing | None = None) -> None:
         """`before` is the filing of an earlier list, which is kept if it is that of this one too."""
-        self._items = items
+        self.items = items
         self._millis: dict[str, list[int]] = {}
         self.filing = before if before is not None and _is_filing_of(before, items) else Filing(items)
 
         self._span: tuple[datetime, datetime] | None = None
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def span(self) -> tuple[datetime, datetime]:
         """Return when the oldest and the newest sample were taken."""
         if self._span is None:
-            times = [item.timestamp or ZERO_TIME for item in self._items]
+            times = [item.timestamp or ZERO_TIME for item in self.items]
             self._span = min(times, default=ZERO_TIME), max(times, default=ZERO_TIME)
         return self._span
 
     def select(self, selector: Selector, pod_names: Iterable[str]) -> list[PodMetrics]:
         """Return the samples of the pods that the selector matches; `pod_names` are the matching pods."""
-        return list(map(self._items.__getitem__, self.filing.positions(selector, pod_names)))
+        return list(map(self.items.__getitem__, self.filing.positions(selector, pod_names)))
 
     def millis(self, resource: str) -> list[int]:
         """Return the usage of each sample in thousandths where it is plain, `NOT_PLAIN` elsewhere; at the end a 0."""
@@ -97,9 +97,9 @@ class NamespaceSamples:
         return found
 
     def _amounts(self, resource: str) -> list[int]:
-        found = plain_amounts(self._items, resource)
-        if found is None or not all(map(_is_window, {item.window for item in self._items})):
-            return [_plain_millis(item, resource) for item in self._items]
+        found = plain_amounts(self.items, resource)
+        if found is None or not all(map(_is_window, {item.window for item in self.items})):
+            return [_plain_millis(item, resource) for item in self.items]
         return found
 
 

@@ -6,10 +6,12 @@ period in which little happens is a sum per autoscaler and a few comparisons of 
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.values.selectors import Selector
 from kubetide.hpa.core.quick.filing import LARGEST_PLAIN, NOT_PLAIN, Filing, NamespaceSamples
 from kubetide.hpa.core.quick.rest import Asked, Rest
@@ -27,10 +29,14 @@ class Row(msgspec.Struct, frozen=True):
 
     rest: Rest
     filing: Filing
-    pick: Callable[[list[int]], tuple[int, ...]] | None
+    pick: Callable[[Sequence[Any]], tuple[Any, ...]] | None
     """The values of its pods and a 0; None where the samples are not those of just its pods."""
     numbers: tuple[int, ...] | None
     """Replicas, pods, requests, 1 if the target is a share of them, target, average and percent shown (-1: none)."""
+
+    def samples_of(self, samples: NamespaceSamples) -> Sequence[PodMetrics]:
+        """Return the samples of its pods."""
+        return self.pick(samples.items)[:-1] if self.pick is not None else ()
 
 
 def row_of(rest: Rest, selector: Selector, samples: NamespaceSamples, known: Row | None = None) -> Row:

@@ -149,6 +149,8 @@ async def measured(
             asking = asyncio.ensure_future(ask(url))
             ended = asyncio.ensure_future(process.wait())
             await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done() and asking.exception() is not None:
+                await asyncio.wait((ended,), timeout=5)  # connections break before the end of the process is known
             if ended.done():
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)

@@ -1,5 +1,9 @@
 """What the dashboard costs with 5,000 workloads and 20 viewers: bytes, CPU of the server, time to the first chart.
 
+Three kinds of figures, a line each: bytes transferred (to one viewer who stays for a minute, and to a browser that
+opens the overview), time to the first paint and the first chart in Chromium, and CPU of the server with one viewer,
+with all of them, and for each one more.
+
 The API server is a double that answers lists from memory and sends changes of autoscalers to whoever watches, so that
 the figures are those of the dashboard alone; usage is another every 15 s. Each viewer does what a browser does: it
 holds the event stream open and asks for its page again after every look.
@@ -159,6 +163,7 @@ async def view(url: str, counted: dict[str, float], until: float) -> None:
         async for line in stream.content:
             if time.monotonic() > until:
                 return
+            counted["events"] += len(line)
             if not line.startswith(b"event: look"):
                 continue
             began = time.monotonic()
@@ -188,11 +193,11 @@ async def _has_charts(url: str) -> bool:
         return "tide-chart" in await answer.text()
 
 
-def first_chart(url: str) -> str:
+def opened(url: str) -> list[tuple[str, str]]:
     """Return how long a browser takes from nothing to a chart, and what it loads."""
     program = shutil.which("chromium")
     if program is None:
-        return "no browser"
+        return [("first chart", "no browser")]
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -208,7 +213,24 @@ def first_chart(url: str) -> str:
         )
         paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
         browser.close()
-    return f"{took * 1000:.0f} ms, first paint {paint:.0f} ms, {sum(sizes) / 1024:.1f} KiB in {len(sizes)} requests"
+    return [
+        ("first paint", f"{paint:.0f} ms"),
+        ("first chart", f"{took * 1000:.0f} ms"),
+        ("bytes to open", f"{sum(sizes) / 1024:.1f} KiB in {len(sizes)} requests, until nothing is left to load"),
+    ]
+
+
+async def watched(
+    url: str, viewers: int, seconds: float, pid: int
+) -> tuple[dict[str, float], float, float, list[float]]:
+    """Let some look for a while; return what they were sent, CPU seconds of the server, seconds, and times of looks."""
+    counted: dict[str, float] = dict.fromkeys(("answers", "bytes", "events", "unchanged", "slowest"), 0.0)
+    before, began = cpu_seconds(pid), time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        looks = group.create_task(times(url, began + seconds))
+        for _ in range(viewers):
+            group.create_task(view(url, counted, began + seconds))
+    return counted, cpu_seconds(pid) - before, time.monotonic() - began, sorted(looks.result())
 
 
 async def main() -> None:
@@ -239,30 +261,29 @@ async def main() -> None:
         try:
             async with aiohttp.ClientSession() as session, session.get(f"{url}/health?format=json") as answer:
                 reading = (await answer.json())["health"]["latency"]["reading"]
-            counted: dict[str, float] = dict.fromkeys(("answers", "bytes", "unchanged", "slowest"), 0.0)
-            before, began = cpu_seconds(process.pid), time.monotonic()
-            until = began + given.seconds
             await asyncio.sleep(1)
-            async with asyncio.TaskGroup() as group:
-                looks = group.create_task(times(url, until))
-                for _ in range(given.viewers):
-                    group.create_task(view(url, counted, until))
-            took, used = time.monotonic() - began, cpu_seconds(process.pid) - before
+            _, alone, short, _ = await watched(url, 1, given.seconds / 2, process.pid)
+            counted, used, took, spent = await watched(url, given.viewers, given.seconds, process.pid)
             while not await _has_charts(url):  # noqa: ASYNC110 - two looks at the cluster
                 await asyncio.sleep(1)
             answers = sorted([await what_if(url) for _ in range(5)])
-            chart = await asyncio.to_thread(first_chart, url)
+            browser = await asyncio.to_thread(opened, url)
             print(f"workloads {given.workloads}, viewers {given.viewers}, {took:.0f} s")
             print(f"first look          {reading:.2f} s")
-            spent = sorted(looks.result())
             print(f"later looks         {len(spent)}: median {spent[len(spent) // 2]:.2f} s, longest {spent[-1]:.2f} s")
-            print(f"CPU of the server   {100 * used / took:.0f} % of a core")
+            share, one = 100 * used / took, 100 * alone / short
+            more = (share - one) / max(1, given.viewers - 1)
+            print(f"CPU of the server   {share:.1f} % of a core with {given.viewers} viewers, {one:.1f} % with one, "
+                  f"{more:.2f} % for each more")  # fmt: skip
             print(f"memory              {resident(process.pid):.0f} MiB")
             print(f"answers             {counted['answers']:.0f}, {counted['unchanged']:.0f} unchanged, "
                   f"{counted['bytes'] / max(1, counted['answers']) / 1024:.1f} KiB each, "
                   f"slowest {counted['slowest']:.2f} s")  # fmt: skip
+            each = (counted["bytes"] + counted["events"]) / given.viewers / took * 60 / 1024
+            print(f"bytes to a viewer   {each:.1f} KiB a minute")
             print(f"what if             median {answers[2] * 1000:.0f} ms, slowest {answers[-1] * 1000:.0f} ms")
-            print(f"first chart         {chart}")
+            for name, figure in browser:
+                print(f"{name:20}{figure}")
         finally:
             process.terminate()
             await process.wait()

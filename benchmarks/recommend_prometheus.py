@@ -3,10 +3,15 @@
     python benchmarks/recommend_prometheus.py [--workloads 500] [--days 14] [--limit MIB] [--data FOLDER]
 
 Fills a real Prometheus (needs `prometheus` and `promtool`) with generated usage of one pod each, starts it afresh for
-each way of asking, and prints time, requests, and of the Prometheus process CPU seconds and peak memory: what it
-allocated ("anon"), which only its end gives back, and pages of its program and of the blocks on disk ("file"), which
-the kernel takes back when it needs them. `--limit` runs it in a memory cgroup of its own of that size (root), and says
-whether it survives. All rows are compared with what the generated numbers say, computed here without kubetide's code.
+each way of asking, and prints time, requests, and of the Prometheus process CPU seconds and peak memory, three kinds
+apart: what it allocated (RssAnon, looked at every 5 ms), pages of its program and of the blocks on disk (RssFile),
+which the kernel takes back when it needs them, and what was resident at once (VmHWM). Ratios to the last way follow, of
+the whole process and of what is above one that nobody asks. What is allocated depends on Go's collector, which by
+default lets the heap grow to twice of what is in use before it looks (GOGC=100 in the environment).
+
+`--limit` runs Prometheus in a memory cgroup of its own of that size (root), and says whether it survives; blocks are
+dropped from the page cache before, because pages are charged to whoever reads them first. All rows are compared with
+what the generated numbers say, computed here without kubetide's code.
 """
 
 import argparse
@@ -41,6 +46,7 @@ SLOT, SCRAPE = 300, 150
 END = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp())
 KRR_STEP = "75s"
 KRR_WORKERS = 10
+IDLE, ONE_BY_ONE = "nothing asked", "one by one"
 
 
 class FixedClock(SystemClock):
@@ -118,6 +124,8 @@ async def measured(
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     (folder / "prometheus.yml").write_text("{}")
+    if cgroup is not None:
+        forget_pages(folder / "data")
     join = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh"] if cgroup is not None else []
     process = await asyncio.create_subprocess_exec(
         *join,
@@ -141,6 +149,8 @@ async def measured(
             asking = asyncio.ensure_future(ask(url))
             ended = asyncio.ensure_future(process.wait())
             await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done() and asking.exception() is not None:
+                await asyncio.wait((ended,), timeout=5)  # connections break before the end of the process is known
             if ended.done():
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
@@ -154,6 +164,14 @@ async def measured(
         if process.returncode is None:
             process.terminate()
             await process.wait()
+
+
+def forget_pages(folder: Path) -> None:
+    """Let the kernel drop the pages of all files below a folder."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class Peak:
@@ -304,26 +322,46 @@ async def main() -> None:
             return source.cost.requests, source.cost.samples
 
         print(f"{count} workloads, {days} days, a sample every {SCRAPE} s")
-        heads = ("seconds", "requests", "samples", "CPU s", "anon MiB", "file MiB", "both MiB")
+        heads = ("seconds", "requests", "samples", "CPU s", "allocated", "of files", "resident")
         print(f"{'':26}" + " ".join(f"{head:>9}" for head in heads))
         ways: list[tuple[str, Callable[[str], Awaitable[tuple[int, int]]]]] = [
-            ("nothing asked", idle),
+            (IDLE, idle),
             *(
                 (f"kubetide {each // 1000}k, {at_once} at a time", partial(ours, per_query=each, parallel=at_once))
                 for each in arguments.per_query
                 for at_once in arguments.parallel
             ),
-            ("one by one", partial(one_by_one, count=count, days=days)),
+            (ONE_BY_ONE, partial(one_by_one, count=count, days=days)),
         ]
+        took: dict[str, Figures] = {}
         with confined(arguments.limit) if arguments.limit else nullcontext() as cgroup:
             for title, ask in ways:
-                took = await measured(folder, ask, cgroup)
-                if took is None:
+                each = await measured(folder, ask, cgroup)
+                if each is None:
                     print(f"{title:26}Prometheus was killed: {arguments.limit} MiB are not enough")
                     continue
-                sizes = " ".join(f"{each:9.1f}" for each in (took.cpu, took.anon, took.file, took.both))
-                print(f"{title:26}{took.seconds:9.1f} {took.requests:9} {took.samples:9} {sizes}", flush=True)
-        check(workloads, found["usage"], cpu, memory)
+                took[title] = each
+                sizes = " ".join(f"{figure:9.1f}" for figure in (each.cpu, each.anon, each.file, each.both))
+                print(f"{title:26}{each.seconds:9.1f} {each.requests:9} {each.samples:9} {sizes}", flush=True)
+        print_ratios(took)
+        if "usage" in found:
+            check(workloads, found["usage"], cpu, memory)
+
+
+def print_ratios(took: dict[str, Figures]) -> None:
+    """Print each way as a share of the last, of the whole process and of what asking added to an idle one."""
+    if IDLE not in took or ONE_BY_ONE not in took:
+        return
+    base, most = took[IDLE], took[ONE_BY_ONE]
+    for title, each in took.items():
+        if title in (IDLE, ONE_BY_ONE):
+            continue
+        shares = [f"time {each.seconds / most.seconds:.2f}", f"CPU {each.cpu / most.cpu:.2f}"]
+        for name, field in (("allocated", "anon"), ("of files", "file"), ("resident", "both")):
+            mine, theirs, rest = (getattr(one, field) for one in (each, most, base))
+            above = f"{(mine - rest) / (theirs - rest):.2f}" if theirs > rest else "?"
+            shares.append(f"{name} {mine / theirs:.2f} (above idle {above})")
+        print(f"{title}, ratio to {ONE_BY_ONE}: {', '.join(shares)}")
 
 
 if __name__ == "__main__":

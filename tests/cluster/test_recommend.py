@@ -18,10 +18,12 @@ from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response, Transport
 from kubetide.recommend.cluster import Selection
 from kubetide.recommend.core.money import Price
+from kubetide.recommend.core.patches import layout, patch, vpas
 from kubetide.recommend.core.rows import Row, rows
 from kubetide.recommend.gathering import Gathered, Sources, gather
 from kubetide.recommend.metrics_usage import Watch
 from kubetide.recommend.opencost import averaged
+from kubetide.recommend.outputs.table import table
 from kubetide.recommend.prometheus_usage import CPU_METRIC, Question
 from kubetide.recommend.vpa_marks import read_marks
 from kubetide.testing.builders import (
@@ -117,6 +119,77 @@ def test_every_kind_gets_a_row_and_what_is_owned_gets_none() -> None:
         bare,
     ]
     on_cluster(objects, check)
+
+
+def rolled_out(name: str, spec: Raw, *, kind: str = "Rollout") -> Raw:
+    return {"apiVersion": "argoproj.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def replica_set_of(cluster: SimCluster, client: Client, rollout: str, name: str) -> None:
+    """Make what the controller of a Rollout makes."""
+    path = f"/apis/argoproj.io/v1alpha1/namespaces/default/rollouts/{rollout}"
+    uid = json.loads((await client.request("GET", path)).body)["metadata"]["uid"]
+    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": rollout, "uid": uid, "controller": True}
+    made = {**make_deployment(name, replicas=2, cpu="1"), "kind": "ReplicaSet"}
+    made["metadata"]["ownerReferences"] = [owner]
+    await cluster.apply(made)
+    await cluster.run_for(timedelta(seconds=60))
+
+
+def test_a_rollout_that_refers_to_a_deployment_is_sized_there() -> None:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+
+    async def check(cluster: SimCluster, client: Client) -> None:
+        await cluster.apply([rolled_out("canary", {"replicas": 2, "workloadRef": reference})])
+        await replica_set_of(cluster, client, "canary", "canary-7d9f8c6b54")
+        names = [pod["metadata"]["name"] for pod in pods(cluster, app="canary-7d9f8c6b54")]
+        departed = "canary-6c5d4b7f88-x2k7z"
+        fake = FakePrometheus(dict.fromkeys([*names, departed], (0.3, 400 * 2**20)))
+        sources = Sources(prometheus=fake, question=Question(history=timedelta(days=8)))
+        for selection in (Selection(), Selection(kinds=frozenset({"rollout"})), Selection(name="canary")):
+            found = await gather(client, cluster.clock, selection, sources)
+            (row,) = made(found)
+            assert (row.kind, row.name, row.replicas) == ("Deployment", "web", 2)
+            assert row.recommended is not None
+            # 300 m are half of it: the target of the Rollout's HPA.
+            assert (row.recommended.cpu_request_millis, row.evidence.pods, row.evidence.departed_pods) == (600, 3, 1)
+            assert row.notes[-1] == "its pods are made by Rollout canary, from this template"
+            assert patch([row])["metadata"]["name"] == "web"
+            assert vpas([row])[0]["spec"]["targetRef"]["name"] == "canary"
+
+    hpa = make_hpa("web", target="canary", minimum=2, maximum=2, cpu_percent=50)
+    hpa["spec"]["scaleTargetRef"] |= {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+    on_cluster([ROLLOUT_CRD, make_deployment("web", replicas=0, cpu="2", memory="1Gi"), hpa], check)
+
+
+def test_a_custom_resource_without_a_template_says_so_and_gets_no_patch() -> None:
+    gone = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "gone"}
+
+    async def check(cluster: SimCluster, client: Client) -> None:
+        await cluster.apply(
+            [
+                rolled_out("odd", {"replicas": 2, "template": "of another shape"}),
+                rolled_out("empty", {"replicas": 2}),
+                rolled_out("lost", {"workloadRef": gone}),
+            ]
+        )
+        await replica_set_of(cluster, client, "odd", "odd-7d9f8c6b54")
+        names = [pod["metadata"]["name"] for pod in pods(cluster, app="odd-7d9f8c6b54")]
+        fake = FakePrometheus(dict.fromkeys(names, (0.3, 400 * 2**20)))
+        sources = Sources(prometheus=fake, question=Question(history=timedelta(days=8)))
+        found = {row.name: row for row in made(await gather(client, cluster.clock, Selection(), sources))}
+        assert found["odd"].recommended is not None
+        assert found["odd"].container == "main"
+        assert found["odd"].notes[-1] == "no pod template at spec.template: sizes of its pods today, and no patch"
+        assert found["empty"].reason == "no pod template at spec.template: nothing to size, and no patch"
+        assert "its pod template is that of Deployment gone, which was not found" in found["lost"].reason
+        files, left_out = layout("kubectl", list(found.values()))
+        assert files == {}
+        assert left_out == ["Rollout default/odd: no patch, it has no pod template that could be found"]
+        lines = [str(line) for line in table(list(found.values()))]
+        assert any(line.startswith("default/empty rollout ") and "[" not in line for line in lines)
+
+    on_cluster([ROLLOUT_CRD], check)
 
 
 def test_prometheus_gives_rows_with_departed_pods_and_the_hpa() -> None:

@@ -121,6 +121,11 @@ async def test_one_of_several_clusters_that_is_away_leaves_the_rows_of_the_other
         shown = capfd.readouterr()
         assert "there: no rows of this cluster: " in shown.err
         assert {row["cluster"] for row in json.loads(shown.out)["rows"]} == {"here"}
+        every = ["recommend", "--all-contexts", *words[3:]]
+        assert await asyncio.to_thread(run_cli, ["--kubeconfig", kubeconfig, *every]) == 1
+        again = capfd.readouterr()
+        assert "there: no rows of this cluster: " in again.err
+        assert json.loads(again.out)["rows"] == json.loads(shown.out)["rows"]
         misspelt = ["--context", "here,nowhere", "recommend"]
         assert await asyncio.to_thread(run_cli, ["--kubeconfig", kubeconfig, *misspelt]) == 2
         assert "there is no context 'nowhere'; there are: here, there" in capfd.readouterr().err

@@ -36,6 +36,9 @@ async def load_checkpoints(
     by_target: dict[tuple[str, str, str], Workload] = {
         (each.namespace, each.kind, each.name): each for each in workloads
     }
+    for each in workloads:
+        if each.maker is not None:
+            by_target.setdefault((each.namespace, each.maker.kind, each.maker.name), each)
     targets: dict[tuple[str, str], Workload] = {}
     for vpa in vpas:
         reference = vpa.spec.target_ref
@@ -44,12 +47,12 @@ async def load_checkpoints(
             if found is not None:
                 targets[vpa.metadata.namespace, vpa.metadata.name] = found
     result: dict[ContainerKey, Estimate] = {}
-    for each in stored:
-        workload = targets.get((each.metadata.namespace, each.spec.vpa_object_name))
+    for one in stored:
+        workload = targets.get((one.metadata.namespace, one.spec.vpa_object_name))
         if workload is None:
             continue
         try:
-            checkpoint = read_checkpoint(each)
+            checkpoint = read_checkpoint(one)
         except UnreadableCheckpoint as error:
             problems.append(str(error))
             continue

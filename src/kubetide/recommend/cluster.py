@@ -1,7 +1,7 @@
 """Reads what is to be sized, from any cluster, with read permission only.
 
 Workloads are Deployments, StatefulSets, DaemonSets, Jobs and CronJobs, ReplicaSets without owner, and every custom
-resource with a scale subresource and a pod template (Argo Rollouts). What may not be listed is named and left out;
+resource with a scale subresource (Argo Rollouts). What may not be listed is named and left out;
 nodes, quotas and HPAs are read where that is allowed.
 """
 
@@ -10,57 +10,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from kubetide.api.objects.core import Node, Pod, PodTemplate, ResourceQuota
+from kubetide.api.objects.core import Node, Pod, ResourceQuota
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
-from kubetide.api.objects.meta import ApiObject, TypedObject, controller_of
+from kubetide.api.objects.meta import controller_of
 from kubetide.api.objects.scheme import HPAS, NODES, PODS, RESOURCE_QUOTAS, Resource
-from kubetide.api.values.selectors import parse_selector
+from kubetide.api.values.selectors import Selector, parse_selector
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
-from kubetide.recommend.core.workloads import Bounds, Container, Sizes, Workload, sizes
+from kubetide.recommend.core.templates import Custom, Found, Owner, Templated, made_by, read, referrers, workload_of
+from kubetide.recommend.core.workloads import Bounds, Sizes, Workload, sizes
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 T = TypeVar("T")
-_Owner = tuple[str, str, str]
 
 
-class _JobTemplateSpec(ApiObject, frozen=True, kw_only=True, gc=False):
-    template: PodTemplate | None = None
-    parallelism: int | None = None
-
-
-class _JobTemplate(ApiObject, frozen=True, kw_only=True, gc=False):
-    spec: _JobTemplateSpec = _JobTemplateSpec()
-
-
-class _Spec(ApiObject, frozen=True, kw_only=True, gc=False):
-    replicas: int | None = None
-    parallelism: int | None = None
-    template: PodTemplate | None = None
-    job_template: _JobTemplate | None = None
-
-
-class _Status(ApiObject, frozen=True, kw_only=True, gc=False):
-    desired_number_scheduled: int = 0
-
-
-class _Templated(TypedObject, frozen=True, kw_only=True, gc=False):
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
-def _resource(group: str, version: str, plural: str, kind: str) -> Resource[_Templated]:
-    return Resource(group, version, plural, kind, _Templated)
+def _built_in(group: str, plural: str, kind: str) -> Resource[Templated]:
+    return Resource(group, "v1", plural, kind, Templated)
 
 
 BUILT_IN = (
-    _resource("apps", "v1", "deployments", "Deployment"),
-    _resource("apps", "v1", "statefulsets", "StatefulSet"),
-    _resource("apps", "v1", "daemonsets", "DaemonSet"),
-    _resource("apps", "v1", "replicasets", "ReplicaSet"),
-    _resource("batch", "v1", "jobs", "Job"),
-    _resource("batch", "v1", "cronjobs", "CronJob"),
+    _built_in("apps", "deployments", "Deployment"),
+    _built_in("apps", "statefulsets", "StatefulSet"),
+    _built_in("apps", "daemonsets", "DaemonSet"),
+    _built_in("apps", "replicasets", "ReplicaSet"),
+    _built_in("batch", "jobs", "Job"),
+    _built_in("batch", "cronjobs", "CronJob"),
 )
 _OWNED = ("ReplicaSet", "Job")
 """Rows of their own only where nothing owns them."""
@@ -116,7 +91,7 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
             refused.add(resource)
             return ()
 
-    kinds = [*BUILT_IN, *await _custom(client, state.problems)]
+    kinds: list[Resource[Any]] = [*BUILT_IN, *await _custom(client, state.problems)]
     # One of several clusters need not have every kind.
     if not cluster and (unknown := selection.kinds - {kind.kind.lower() for kind in kinds}):
         there = ", ".join(sorted(kind.kind for kind in kinds))
@@ -130,34 +105,32 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
         quotas = group.create_task(listed(RESOURCE_QUOTAS), name="recommend/quotas")
     if len(state.problems) >= len(BUILT_IN) and not any(task.result() for task in tasks):
         raise KubetideError(f"no workloads may be read: {state.problems[0]}")
-    objects = [(kind, each) for kind, task in zip(kinds, tasks, strict=True) for each in task.result()]
+    objects = [read(kind, each) for kind, task in zip(kinds, tasks, strict=True) for each in task.result()]
     state.pods, state.nodes = list(pods.result()), list(nodes.result())
-    selector = parse_selector(selection.labels)
-    owners = _owners(objects)
-    by_owner: dict[_Owner, list[Pod]] = {}
-    for pod in state.pods:
-        if (top := _top(pod, owners)) is not None:
-            by_owner.setdefault(top, []).append(pod)
+    by_owner, children = _owned(objects, state.pods)
     targets = _targets(hpas.result()) if HPAS not in refused else None
-    for kind, each in objects:
-        meta = each.metadata
-        wanted = not selection.kinds or kind.kind.lower() in selection.kinds
-        wanted = wanted and selection.name in ("", meta.name)
-        owned = kind.kind in _OWNED and controller_of(each.metadata) is not None
-        if not wanted or owned or not selector.matches(meta.labels or {}):
+    makers = referrers(objects)
+    referring = {maker.key for maker in makers.values()}
+    selector = parse_selector(selection.labels)
+    for each in objects:
+        owned = each.resource.kind in _OWNED and controller_of(each.meta) is not None
+        maker = makers.get(each.key)
+        asked = (each,) if maker is None else (each, maker)
+        if owned or each.key in referring or not any(_wanted(one, selection, selector) for one in asked):
             continue
-        key = (meta.namespace, kind.kind, meta.name)
-        found = _workload(kind, each, by_owner.get(key, []))
+        mine = [pod for one in asked for pod in by_owner.get(one.key, ())]
+        found = workload_of(each, mine, owned=children.get(each.key, ()))
         if found is not None:
-            utilization = None if targets is None else targets.get(key, {})
-            state.workloads.append(replace(found, cluster=cluster, utilization=utilization))
+            found = found if maker is None else made_by(found, maker)
+            goals = None if targets is None else next((targets[one.key] for one in asked if one.key in targets), {})
+            state.workloads.append(replace(found, cluster=cluster, utilization=goals))
     state.bounds = Bounds(largest_node=_largest(state.nodes), quota_left=_left(quotas.result()))
     return state
 
 
-async def _custom(client: Client, problems: list[str]) -> Sequence[Resource[_Templated]]:
+async def _custom(client: Client, problems: list[str]) -> Sequence[Resource[Custom]]:
     """Return the custom resources that have a scale subresource."""
-    found: list[Resource[_Templated]] = []
+    found: list[Resource[Custom]] = []
     for group, versions in (await client.discovery.groups()).items():
         if group in _NOT_CUSTOM or group.endswith(".k8s.io") or not versions:
             continue
@@ -167,57 +140,35 @@ async def _custom(client: Client, problems: list[str]) -> Sequence[Resource[_Tem
             problems.append(f"{group} cannot be discovered: {' '.join(str(error).split())}")
             continue
         found += [
-            _resource(each.group, each.version, each.plural, each.kind)
+            Resource(each.group, each.version, each.plural, each.kind, Custom)
             for each in listed
             if each.scale_type is not None and each.namespaced
         ]
     return found
 
 
-def _workload(kind: Resource[_Templated], each: _Templated, pods: Sequence[Pod]) -> Workload | None:
-    spec = each.spec
-    job = spec.job_template.spec if spec.job_template is not None else None
-    template = job.template if job is not None else spec.template
-    if template is None or not template.spec.containers:
-        return None
-    running = [pod for pod in pods if pod.status.phase in ("Pending", "Running")]
-    replicas = spec.replicas if spec.replicas is not None else 1
-    if kind.kind == "DaemonSet":
-        replicas = each.status.desired_number_scheduled
-    elif kind.kind in ("Job", "CronJob"):
-        replicas = (job.parallelism if job is not None else spec.parallelism) or 1
-    sidecars = [one for one in template.spec.init_containers or () if one.restart_policy == "Always"]
-    return Workload(
-        api_version=kind.api_version,
-        kind=kind.kind,
-        namespace=each.metadata.namespace,
-        name=each.metadata.name,
-        replicas=replicas,
-        containers=tuple(
-            Container(
-                one.name,
-                sizes(one.resources.requests if one.resources is not None else None),
-                sizes(one.resources.limits if one.resources is not None else None),
-                sidecar=one in sidecars,
-            )
-            for one in (*template.spec.containers, *sidecars)
-        ),
-        pods=frozenset(pod.metadata.name for pod in pods),
-        nodes=frozenset(pod.spec.node_name for pod in running if pod.spec.node_name),
-    )
+def _wanted(each: Found, selection: Selection, selector: Selector) -> bool:
+    kind = not selection.kinds or each.resource.kind.lower() in selection.kinds
+    return kind and selection.name in ("", each.meta.name) and selector.matches(each.meta.labels or {})
 
 
-def _owners(objects: Sequence[tuple[Resource[_Templated], _Templated]]) -> Mapping[_Owner, _Owner | None]:
-    """Return what owns each object, None for nothing."""
-    found: dict[_Owner, _Owner | None] = {}
-    for kind, each in objects:
-        owner = controller_of(each.metadata)
-        namespace = each.metadata.namespace
-        found[namespace, kind.kind, each.metadata.name] = (namespace, owner.kind, owner.name) if owner else None
-    return found
+def _owned(objects: Sequence[Found], pods: Sequence[Pod]) -> tuple[dict[Owner, list[Pod]], dict[Owner, list[Owner]]]:
+    """Return the pods of each workload, and the workloads that other workloads made."""
+    owners: dict[Owner, Owner | None] = {}
+    children: dict[Owner, list[Owner]] = {}
+    for each in objects:
+        owner = controller_of(each.meta)
+        above = owners[each.key] = (each.meta.namespace, owner.kind, owner.name) if owner is not None else None
+        if above is not None and each.resource.kind not in _OWNED:
+            children.setdefault(above, []).append(each.key)
+    by_owner: dict[Owner, list[Pod]] = {}
+    for pod in pods:
+        if (top := _top(pod, owners)) is not None:
+            by_owner.setdefault(top, []).append(pod)
+    return by_owner, children
 
 
-def _top(pod: Pod, owners: Mapping[_Owner, _Owner | None]) -> _Owner | None:
+def _top(pod: Pod, owners: Mapping[Owner, Owner | None]) -> Owner | None:
     """Return the topmost workload above a pod that was listed."""
     owner = controller_of(pod.metadata)
     at = (pod.metadata.namespace, owner.kind, owner.name) if owner is not None else None
@@ -228,8 +179,8 @@ def _top(pod: Pod, owners: Mapping[_Owner, _Owner | None]) -> _Owner | None:
     return at
 
 
-def _targets(hpas: Sequence[HorizontalPodAutoscaler]) -> Mapping[_Owner, Mapping[str, int]]:
-    found: dict[_Owner, dict[str, int]] = {}
+def _targets(hpas: Sequence[HorizontalPodAutoscaler]) -> Mapping[Owner, Mapping[str, int]]:
+    found: dict[Owner, dict[str, int]] = {}
     for hpa in hpas:
         target = hpa.spec.scale_target_ref
         for metric in hpa.spec.metrics or ():

@@ -16,6 +16,8 @@ from kubetide.recommend.core.patches import by_workload, resources
 from kubetide.recommend.core.rows import Row
 
 _SCALAR = re.compile(r""""[^"]*"|'[^']*'|[^\s,}#]+""")
+_EMPTY = re.compile(r":(?:[ \t]*\{[ \t]*\}|[ \t]*(?:null|~))?(?=[ \t]*(?:#.*)?\r?$)")
+"""What stands behind the key of a mapping that is empty, as `kubectl create --dry-run` writes it."""
 _Workloads = Mapping[tuple[str, str, str], Sequence[Row]]
 
 
@@ -98,20 +100,23 @@ def _edits(lines: Sequence[str], container: Any, wanted: Mapping[str, Any]) -> l
     """Return replacements (line, from, to, text) and insertions or removals (line, -1, how many lines go, lines)."""
     present = container.get("resources")
     if not present:
-        if "resources" in container:
-            raise InvalidInput(
-                "empty resources in the file: write them by hand", field=f"container {container['name']}"
-            )
-        line, column = container.lc.key("name")
+        key = "resources" if "resources" in container else "name"
+        line, column = container.lc.key(key)
         pad = " " * column
-        added = [f"{pad}resources:"]
+        added = [f"{pad}resources:"] if key == "name" else []
         for part, amounts in wanted.items():
             kept = {key: value for key, value in amounts.items() if value is not None}
             if kept:
                 added.append(f"{pad}  {part}:")
                 added += [f"{pad}    {key}: {value}" for key, value in kept.items()]
-        _must_be_block(lines, line, column, "name")
-        return [(line + 1, -1, 0, added)]
+        _must_be_block(lines, line, column, key)
+        below = (line + 1, -1, 0, added)
+        if key == "name":
+            return [below]
+        empty = _EMPTY.match(lines[line], column + len("resources"))
+        if empty is None:
+            raise InvalidInput("empty resources: write them by hand", field=f"line {line + 1}")
+        return [(line, empty.start(), empty.end(), [":"]), below]
     edits: list[tuple[int, int, int, list[str]]] = []
     for part, amounts in wanted.items():
         edits += _part_edits(lines, present, part, amounts)

@@ -28,9 +28,12 @@ async def read_marks(client: Client, workload: Workload, problems: list[str]) ->
         return {}
     evictions, resizes = (_times(events, workload, reason) for reason in (EVICTED_BY_VPA, RESIZED_BY_VPA))
     found = {one.name: VpaMarks(evictions=evictions, resizes=resizes) for one in workload.containers}
+    meant = {(workload.kind, workload.name)}
+    if workload.maker is not None:
+        meant.add((workload.maker.kind, workload.maker.name))
     for vpa in vpas:
         target = vpa.spec.target_ref
-        if target is None or (target.kind, target.name) != (workload.kind, workload.name):
+        if target is None or (target.kind, target.name) not in meant:
             continue
         advice = vpa.status.recommendation if vpa.status is not None else None
         for each in (advice.container_recommendations if advice is not None else None) or ():

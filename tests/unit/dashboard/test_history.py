@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.dashboard.core.history import MOST_LINES, MOST_SPACING, History
+from kubetide.dashboard.core.history import FIELDS, MOST_LINES, MOST_SPACING, History, Series, joined
 from kubetide.dashboard.core.looks import results
 from unit.verdicts.town import NOW, Town
 
@@ -103,3 +103,18 @@ def test_a_pod_that_is_long_gone_leaves_no_column_behind() -> None:
     usage = history.usage(WEB, "main")
     assert usage is not None
     assert len(usage.pods) <= 8
+
+
+def test_what_another_source_knows_comes_before_what_was_seen() -> None:
+    seen = filled(History(), [100, 200]).of(WEB)
+    assert seen is not None
+    begin = seen.times[0]
+    times = np.array([begin - 60, begin - 30, begin, begin + 60])
+    past = Series(times, {name: np.full(4, 7.0) for name in FIELDS})
+    both = joined(past, seen)
+    assert both is not None
+    assert both.times.tolist() == [begin - 60, begin - 30, *seen.times]
+    assert both["memory_used"].tolist() == [7.0, 7.0, *seen["memory_used"]]
+    assert joined(None, seen) is seen
+    assert joined(past, None) is past
+    assert joined(None, None) is None

@@ -7,6 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from kubetide.api.objects.meta import ObjectKey, ObjectMeta
+from kubetide.api.objects.metrics import ContainerSignal, PodSignals
 from kubetide.charts import to_svg
 from kubetide.dashboard.core.changes import changes
 from kubetide.dashboard.core.health import health, latency_of, lease_row
@@ -17,6 +19,8 @@ from kubetide.dashboard.core.model import Entry
 from kubetide.dashboard.core.nodes import evictions, node_rows
 from kubetide.dashboard.core.overview import MOST_FINDINGS, Overview, overview
 from kubetide.dashboard.core.pictures import histogram_chart, replica_chart
+from kubetide.dashboard.core.throttling import NOBODY_ASKED, Throttled, told_by_signals
+from kubetide.dashboard.core.throttling import counted as counted_pods
 from kubetide.dashboard.core.what_if import Numbers, what_if
 from kubetide.dashboard.core.workload import decisions, scalings, sized_workload, workload_page
 from kubetide.kube.control.core.ranges import ranges_text
@@ -28,7 +32,7 @@ from unit.verdicts.breaking import change
 from unit.verdicts.town import NOW, Town, condition
 
 
-def overview_of(town: Town, *, price: Price | None = None, throttled: int | None = None) -> Overview:
+def overview_of(town: Town, *, price: Price | None = None, throttled: Throttled = NOBODY_ASKED) -> Overview:
     view = town.view()
     findings = judge(view)
     rows = results(view).rows
@@ -48,6 +52,23 @@ def test_the_overview_sums_what_is_requested_used_recommended_and_there() -> Non
     assert page.savings.monthly == 0.0
     assert counted(page)["OOM kills"] == 0
     assert counted(page)["Throttled pods"] is None
+    assert page.counts[-1].why == "nobody was asked"
+
+
+def test_throttled_pods_are_those_that_the_visitor_sees() -> None:
+    def signals(name: str, *shares: float | None) -> PodSignals:
+        containers = tuple(
+            ContainerSignal(name=str(place), cpu_throttled_ratio=each) for place, each in enumerate(shares)
+        )
+        return PodSignals(metadata=ObjectMeta(namespace="shop", name=name), containers=containers)
+
+    shares = told_by_signals([signals("web", 0.1, 0.3), signals("api", 0.25), signals("db", None), signals("far", 0.9)])
+    assert shares == {ObjectKey("shop", "web"): 0.3, ObjectKey("shop", "api"): 0.25, ObjectKey("shop", "far"): 0.9}
+    seen = [ObjectKey("shop", name) for name in ("web", "api", "db")]
+    found = counted_pods(shares, seen, "metrics server")
+    assert found.pods == 1
+    tile = overview_of(Town(), throttled=found).counts[-1]
+    assert (tile.count, tile.tone, tile.why) == (1, "warn", "from metrics server")
 
 
 def test_what_is_over_recommended_is_money() -> None:

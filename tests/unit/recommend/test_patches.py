@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from kubetide.api.values.quantity import parse_quantity
 from kubetide.recommend import Container, Options, Row, Sizes, rows
 from kubetide.recommend.core.patches import layout, patch, vpas
 from kubetide.recommend.core.sizing import LimitPolicy
-from kubetide.recommend.core.workloads import Workload, key_of
+from kubetide.recommend.core.workloads import NOTHING, Maker, Place, Workload, key_of
 from kubetide.recommend.manifest_edits import edit_repository
 from unit.recommend.test_rows import MIB, WEB, usage
 
@@ -47,19 +48,85 @@ def test_a_patch_names_containers_and_their_sizes_alone() -> None:
     assert gone["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"cpu": None, "memory": None}
 
 
+def test_kustomize_is_told_of_the_containers_before_one() -> None:
+    two = replace(WEB, containers=(Container("mesh", sidecar=True, after=("migrate",)),))
+    (file,) = (each for name, each in layout("kustomize", made(two))[0].items() if name != "kustomization.yaml")
+    first, second = file.document["spec"]["template"]["spec"]["initContainers"]
+    assert (first, second["name"]) == ({"name": "migrate"}, "mesh")
+    (file,) = layout("kubectl", made(two))[0].values()
+    assert [each["name"] for each in file.document["spec"]["template"]["spec"]["initContainers"]] == ["mesh"]
+
+
 def with_limits(limits: LimitPolicy) -> Options:
     return replace(FIXED, limits=limits)
 
 
 def test_layouts_have_a_file_per_workload_and_name_what_they_leave_out() -> None:
-    found = [*made(), *made(replace(WEB, kind="Rollout", name="canary"))]
+    unclear = replace(WEB, kind="Fleet", api_version="example.com/v1", name="games", no_template="no pod template")
+    found = [*made(), *made(replace(WEB, kind="Job", api_version="batch/v1", name="import")), *made(unclear)]
     files, left_out = layout("kustomize", found)
     assert sorted(files) == ["kustomization.yaml", "shop/deployment-web.yaml"]
-    assert files["kustomization.yaml"][0]["patches"] == [{"path": "shop/deployment-web.yaml"}]
-    assert left_out == ["Rollout shop/canary"]
+    assert files["kustomization.yaml"].document["patches"] == [{"path": "shop/deployment-web.yaml"}]
+    assert left_out == [
+        "Fleet shop/games: no patch, it has no pod template that could be found",
+        "Job shop/import: no patch, the template of a Job cannot be changed",
+    ]
+    assert "no pod template: sizes of its pods today, and no patch" in found[-1].notes
     values, none = layout("helm-values", found)
-    assert values["shop/deployment-web.yaml"][0]["resources"]["requests"] == {"cpu": "150m", "memory": "300Mi"}
-    assert none == []
+    requests = values["shop/deployment-web.yaml"].document["resources"]["requests"]
+    assert (requests, none) == ({"cpu": "150m", "memory": "300Mi"}, [])
+
+
+def rollout(holds: tuple[str, ...], limits: Sizes = NOTHING, path: str = "containers/1") -> Workload:
+    place = Place(resource="rollouts.argoproj.io", path=f"/spec/template/spec/{path}", holds=holds)
+    had = Sizes(1000, None) if "requests" in holds else NOTHING
+    main = Container("main", had, limits, place=place)
+    return replace(WEB, api_version="argoproj.io/v1alpha1", kind="Rollout", name="canary", containers=(main,))
+
+
+SIZES = {"cpu": "150m", "memory": "300Mi"}
+NEW = [(f"/requests/{resource}", amount) for resource, amount in SIZES.items()]
+
+
+@pytest.mark.parametrize(
+    ("workload", "changes"),
+    [
+        pytest.param(rollout(()), [("", {"requests": SIZES})], id="no-resources"),
+        pytest.param(rollout(("resources",)), [("/requests", SIZES)], id="no-requests"),
+        pytest.param(rollout(("resources", "requests")), NEW, id="beside-what-is-there"),
+        pytest.param(
+            rollout(("resources", "requests", "limits"), Sizes(2000, None)),
+            [*NEW, ("/limits/cpu", None)],
+            id="a-limit-that-goes",
+        ),
+    ],
+)
+def test_a_json_patch_first_makes_sure_of_the_container(workload: Workload, changes: list[tuple[str, Any]]) -> None:
+    found = made(workload, with_limits(LimitPolicy.NONE))
+    files, left_out = layout("kubectl", found)
+    (file,) = files.values()
+    base = "/spec/template/spec/containers/1"
+    assert file.document[0] == {"op": "test", "path": f"{base}/name", "value": "main"}
+    assert file.document[1:] == [
+        {"op": "remove", "path": f"{base}/resources{path}"}
+        if value is None
+        else {"op": "add", "path": f"{base}/resources{path}", "value": value}
+        for path, value in changes
+    ]
+    assert file.command == "kubectl patch -n shop rollouts.argoproj.io/canary --type=json"
+    assert left_out == []
+    parts = layout("kustomize", found)[0]["kustomization.yaml"].document["patches"]
+    group = {"group": "argoproj.io", "version": "v1alpha1"}
+    target = {**group, "kind": "Rollout", "name": "canary", "namespace": "shop"}
+    assert parts == [{"path": "shop/rollout-canary.yaml", "target": target}]
+
+
+def test_a_vpa_is_for_what_makes_the_pods() -> None:
+    maker = Maker(api_version="argoproj.io/v1alpha1", kind="Rollout", name="canary")
+    found = made(replace(WEB, maker=maker))
+    assert vpas(found)[0]["spec"]["targetRef"]["kind"] == "Rollout"
+    assert patch(found)["kind"] == "Deployment"
+    assert "its pods are made by Rollout canary, from this template" in found[0].notes
 
 
 def test_vpas_are_off_and_one_per_workload() -> None:
@@ -109,6 +176,8 @@ def test_a_manifest_keeps_every_byte_but_the_amounts(tmp_path: Path) -> None:
     ("resources", "expected"),
     [
         pytest.param("", "requests:\n    cpu: 150m\n    memory: 300Mi", id="no-resources"),
+        pytest.param("resources: {}  # none yet", "resources:  # none yet\nrequests:\n    cpu: 150m", id="empty"),
+        pytest.param("resources:", "memory: 300Mi", id="null"),
         pytest.param("resources:\n  limits:\n    memory: 2Gi", "memory: 300Mi", id="no-requests"),
         pytest.param("resources:\n  requests:\n    cpu: 1 # one", "cpu: 150m # one", id="no-memory"),
     ],
@@ -128,6 +197,15 @@ def test_what_is_missing_is_added_where_it_belongs(tmp_path: Path, resources: st
     assert parse_quantity(container["resources"]["limits"]["memory"]).value == 2048 * MIB
     assert container["image"] == "web:1"
     assert expected.splitlines()[-1].strip() in text
+
+
+def test_a_rollout_in_a_repository_is_changed_as_a_deployment_is(tmp_path: Path) -> None:
+    file = tmp_path / "rollout.yaml"
+    text = MANIFEST.replace("kind: Deployment", "kind: Rollout").replace("name: web,", "name: canary,")
+    file.write_text(text)
+    _, problems = edit_repository(tmp_path, made(rollout(("resources", "requests", "limits"), Sizes(2000, 2048 * MIB))))
+    assert problems == []
+    assert file.read_text() == text.replace('{cpu: "1", memory: 1Gi}', "{cpu: 150m, memory: 300Mi}")
 
 
 def test_limits_that_go_are_removed_and_what_is_not_found_is_named(tmp_path: Path) -> None:

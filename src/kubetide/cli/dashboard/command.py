@@ -122,7 +122,8 @@ async def _until_told_to_stop(options: Options) -> None:
 @asynccontextmanager
 async def served(options: Options) -> AsyncIterator[str]:
     """Serve a dashboard while the block lasts, and give its URL."""
-    from kubetide.cli.dashboard.components import PrometheusHistory, RunningComponents
+    from kubetide.cli.dashboard.components import RunningComponents
+    from kubetide.cli.dashboard.prometheus_history import PrometheusHistory
     from kubetide.cli.places import local_places
     from kubetide.dashboard.web.answers import Answers
     from kubetide.dashboard.web.server import Dashboard, serving

@@ -17,21 +17,15 @@ from kubetide.cli.asking import join
 from kubetide.cli.explain.history import events_about
 from kubetide.cli.explain.numbers import KINDS
 from kubetide.cli.places import ELECTED, Place, ask_with
-from kubetide.clock import Clock
 from kubetide.config import load
 from kubetide.dashboard.web.components import Record, Told
 from kubetide.errors import KubetideError
 from kubetide.kube.client.certificates import expiry
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import NotFound
-from kubetide.recommend.core.workloads import Usage, Workload, key_of
-from kubetide.recommend.prometheus_usage import PrometheusUsage, Question
 from kubetide.settings import COMPONENTS
 from kubetide.vpa.admission.core.heartbeat import ADMISSION_LEASE
-from kubetide.vpa.recommender.prometheus import Prometheus
 
-FRESH_SECONDS = 60.0
-"""How long an answer of Prometheus is good for: its step is five minutes."""
 _AUDIT_SIZE = 100
 
 
@@ -128,26 +122,6 @@ class RunningComponents:
                 if bundle := (hook.get("clientConfig") or {}).get("caBundle"):
                     ends[str(hook.get("name"))] = _ends(bundle)
         return ends
-
-
-class PrometheusHistory:
-    """Usage of one workload at a time from Prometheus, remembered for a minute."""
-
-    def __init__(self, prometheus: Prometheus, clock: Clock, question: Question) -> None:
-        self._prometheus, self._clock, self._question = prometheus, clock, question
-        self._kept: dict[tuple[str, str, str], tuple[float, Mapping[str, Usage]]] = {}
-
-    async def usage(self, client: Client, workload: Workload) -> Mapping[str, Usage]:
-        """Return the usage by container."""
-        key, now = (workload.kind, workload.namespace, workload.name), self._clock.monotonic()
-        self._kept = {name: kept for name, kept in self._kept.items() if now - kept[0] < FRESH_SECONDS}
-        if key not in self._kept:
-            source = PrometheusUsage(self._prometheus, self._clock, client.rng)
-            found = await source.load([workload], self._question)
-            usage = {one.name: found[key_of(workload, one.name)] for one in workload.containers
-                     if key_of(workload, one.name) in found}  # fmt: skip
-            self._kept[key] = (now, usage)
-        return self._kept[key][1]
 
 
 def _readiness(_: str, status: int, body: bytes) -> str | None:

@@ -207,8 +207,8 @@ def _write_patches(folder: Path, layout: str, report: Report) -> None:
     written, left_out = write_layout(folder, layout, report.rows)
     for path in written:
         click.echo(path)
-    for workload in left_out:
-        click.echo(f"kubetide: {workload}: no patch, its kind has no strategic merge; --repo can edit it", err=True)
+    for problem in left_out:
+        click.echo(f"kubetide: {problem}", err=True)
 
 
 def _print_changes(changes: list[Difference], output: str) -> None:

@@ -53,6 +53,19 @@ class Series:
     def __getitem__(self, field: str) -> Floats:
         return self.fields[field]
 
+    def columns(self) -> dict[str, list[float]]:
+        """Return the numbers as plain values, for JSON, in which NaN is null."""
+        return {"times": self.times.tolist(), **{name: values.tolist() for name, values in self.fields.items()}}
+
+
+def joined(past: Series | None, seen: Series | None) -> Series | None:
+    """Return what another source knows of the time before somebody looked, and what was seen from then on."""
+    if past is None or seen is None or not seen.times.size:
+        return past or seen
+    before = past.times < seen.times[0]
+    fields = {name: np.concatenate((past[name][before], values)) for name, values in seen.fields.items()}
+    return Series(np.concatenate((past.times[before], seen.times)), fields)
+
 
 class _Table(Generic[K]):
     """Columns of numbers by name, one row per sample; a column that is empty is given to the next who needs one."""

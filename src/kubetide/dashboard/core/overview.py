@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kubetide.api.objects.resources import CPU, MEMORY
 from kubetide.dashboard.core.model import Tone, Workload
 from kubetide.dashboard.core.nodes import NodeRow
+from kubetide.dashboard.core.throttling import NOBODY_ASKED, Throttled
 from kubetide.recommend.core.money import HOURS, Price
 from kubetide.verdicts.core.verdict import Finding, Severity
 from kubetide.verdicts.core.view import ClusterView
@@ -38,6 +39,8 @@ class Count:
     tone: Tone
     search: str = ""
     note: str = ""
+    why: str = ""
+    """Where the count comes from, or why it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +103,9 @@ def overview(
     findings: Sequence[Finding],
     *,
     price: Price | None = None,
-    throttled: int | None = None,
+    throttled: Throttled = NOBODY_ASKED,
 ) -> Overview:
-    """Return the page; `throttled` is how many pods their nodes' agents report as held back, where they were asked."""
+    """Return the page."""
     cpu, memory = (_total(resource, view, rows, nodes) for resource in (CPU, MEMORY))
     shown = [finding for finding in findings if finding.severity is not Severity.NOTE]
     return Overview(
@@ -183,12 +186,13 @@ def _kills(view: ClusterView, rows: Sequence[Workload]) -> Count:
     )
 
 
-def _throttling(throttled: int | None) -> Count:
-    if throttled is None:
-        return Count(label="Throttled pods", count=None, tone="plain", note="no node agent could be asked")
+def _throttling(throttled: Throttled) -> Count:
+    if throttled.pods is None:
+        return Count(label="Throttled pods", count=None, tone="plain", note="nobody reports it", why=throttled.unknown)
     return Count(
         label="Throttled pods",
-        count=throttled,
-        tone="warn" if throttled else "good",
+        count=throttled.pods,
+        tone="warn" if throttled.pods else "good",
         note="in more than a quarter of their CPU periods",
+        why=f"from {throttled.source}",
     )

@@ -15,23 +15,26 @@ from kubetide.api.objects.resources import CPU, MEMORY
 from kubetide.charts import Chart
 from kubetide.dashboard.core import pictures
 from kubetide.dashboard.core.health import health, latency_of
+from kubetide.dashboard.core.history import Series, joined
 from kubetide.dashboard.core.listing import Query, window
 from kubetide.dashboard.core.model import Workload
 from kubetide.dashboard.core.nodes import evictions, node_rows
 from kubetide.dashboard.core.overview import overview
+from kubetide.dashboard.core.throttling import told_by_agents
 from kubetide.dashboard.core.what_if import Numbers, what_if
 from kubetide.dashboard.core.workload import Explained, WorkloadPage, scalings, sized_workload, workload_page
 from kubetide.dashboard.web.components import Components, Told, UsageSource
+from kubetide.dashboard.web.query import RANGES, number, time_range, whole
+from kubetide.dashboard.web.throttling import ask_throttled
 from kubetide.dashboard.web.visitors import Session
 from kubetide.dashboard.web.watching import Look
-from kubetide.errors import InvalidInput, KubetideError
+from kubetide.errors import KubetideError
 from kubetide.recommend.core.money import Price, Prices
 from kubetide.recommend.core.plots import charts
 from kubetide.recommend.core.rows import rows as size
 from kubetide.recommend.core.workloads import Usage, key_of
 from kubetide.verdicts.core.view import WorkloadKey
 
-RANGES: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "24h": 86400.0, "all": None}
 RECENT = 14
 """Changes that the overview shows."""
 _AUDIT = 50
@@ -68,26 +71,26 @@ class Answers:
         look = await session.watch.current()
         statuses = await self.components.statuses(session.watch.client, session.context)
         nodes = node_rows(look.view, statuses={str(each.get("node")): each for each in statuses})
-        throttled = [node.throttled for node in nodes if node.throttled is not None]
-        model = overview(
-            look.view,
-            look.rows,
-            nodes,
-            look.findings,
-            price=self.price,
-            throttled=sum(throttled) if throttled else None,
+        throttled = told_by_agents(nodes) or await session.throttled.get(
+            lambda: ask_throttled(session, look, self.usage_source)
         )
-        chosen, seconds = _range(request)
-        fleet, log = session.watch.history.fleet(), list(session.watch.log)
+        model = overview(look.view, look.rows, nodes, look.findings, price=self.price, throttled=throttled)
+        chosen, seconds = time_range(request)
+        log = list(session.watch.log)
+        fleet, problem = await self._fleet(session, look, seconds)
         drawn: list[Chart] = []
         if fleet is not None and fleet.times.size > 1:
-            part = pictures.within(fleet, seconds)
-            drawn = [pictures.fleet_chart(resource, part, log) for resource in (CPU, MEMORY)]
+            drawn = [pictures.fleet_chart(resource, fleet, log) for resource in (CPU, MEMORY)]
         return Page(
             title="Overview",
             here="overview",
             template="overview.html",
-            model={"at": look.view.now, "overview": model, "changes": log[-RECENT:]},
+            model={
+                "at": look.view.now,
+                "overview": model,
+                "changes": log[-RECENT:],
+                "history": None if fleet is None else fleet.columns(),
+            },
             values={
                 "look": look,
                 "page": model,
@@ -96,6 +99,7 @@ class Answers:
                 "ranges": RANGES,
                 "log": list(reversed(log[-RECENT:])),
                 "priced": self.price is not None,
+                "history_problem": problem,
             },
         )
 
@@ -105,8 +109,8 @@ class Answers:
             search=request.query.get("q", ""),
             sort=request.query.get("sort", "verdict"),
             descending=request.query.get("desc", "") == "1",
-            start=_whole(request, "start", 0),
-            count=_whole(request, "count", 100),
+            start=whole(request, "start", 0),
+            count=whole(request, "count", 100),
         )
         found = window(look.rows, query)
         return Page(
@@ -152,7 +156,7 @@ class Answers:
             events=[{str(name): str(value) for name, value in each.items()} for each in events.result()],
         )
         series, problem = usage.result()
-        chosen, seconds = _range(request)
+        chosen, seconds = time_range(request)
         counts, drawn = await asyncio.to_thread(_drawn, session, look, key, model, series, answers, seconds)
         return Page(
             title=row.key,
@@ -176,9 +180,9 @@ class Answers:
         look, key, row = await _found(session, request)
         target = request.query.get("target", "")
         numbers = Numbers(
-            percentile=_number(request, "percentile", 0.9, 0.01, 1.0),
-            margin=_number(request, "margin", 0.15, 0.0, 10.0),
-            target=_whole(request, "target", 0, 1, 1000) if target else None,
+            percentile=number(request, "percentile", 0.9, 0.01, 1.0),
+            margin=number(request, "margin", 0.15, 0.0, 10.0),
+            target=whole(request, "target", 0, 1, 1000) if target else None,
         )
         series, problem = await self._usage(session, look, key)
         prices = None if self.price is None else Prices(default=self.price)
@@ -270,6 +274,19 @@ class Answers:
             model={"at": look.view.now, "health": model},
             values={"look": look, "page": model, "unreadable": look.view.unreadable},
         )
+
+    async def _fleet(self, session: Session, look: Look, seconds: float | None) -> tuple[Series | None, str]:
+        """Return what all workloads used: what was seen here, after what Prometheus knows of the time before."""
+        seen, past, problem = session.watch.history.fleet(), None, ""
+        # Who may not list pods sees no usage of them either.
+        namespaces = {pod.metadata.namespace for pod in look.view.pods}
+        if self.usage_source is not None and namespaces:
+            try:
+                past = await self.usage_source.fleet(namespaces, seconds)
+            except KubetideError as error:
+                problem = f"Prometheus does not answer ({error}); what the dashboard saw itself is shown"
+        found = joined(past, seen)
+        return None if found is None else pictures.within(found, seconds), problem
 
     async def _usage(self, session: Session, look: Look, key: WorkloadKey) -> tuple[dict[str, Usage], str]:
         """Return usage by container: from Prometheus where there is one that answers, else what was seen here."""
@@ -374,27 +391,3 @@ def _numbers(told: Told | None, look: Look, row: Workload) -> Numbers:
 def _hpa_of(look: Look, row: Workload) -> HorizontalPodAutoscaler | None:
     named = (one for one in look.view.hpas if (one.metadata.namespace, one.metadata.name) == (row.namespace, row.hpa))
     return next(named, None)
-
-
-def _range(request: web.Request) -> tuple[str, float | None]:
-    chosen = request.query.get("range", "all")
-    if chosen not in RANGES:
-        raise InvalidInput(f"{chosen!r} is not one of {', '.join(RANGES)}", field="range")
-    return chosen, RANGES[chosen]
-
-
-def _whole(request: web.Request, name: str, default: int, low: int = 0, high: int = 10**6) -> int:
-    text = request.query.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and low <= int(text[:9]) <= high and len(text) < 9):
-        raise InvalidInput(f"must be a whole number between {low} and {high}", field=name)
-    return int(text)
-
-
-def _number(request: web.Request, name: str, default: float, low: float, high: float) -> float:
-    try:
-        value = float(request.query.get(name, default))
-    except ValueError:
-        value = float("nan")
-    if not low <= value <= high:
-        raise InvalidInput(f"must be a number between {low} and {high}", field=name)
-    return value

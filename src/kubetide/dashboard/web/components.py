@@ -3,13 +3,14 @@
 Everything is asked with the client of the visitor: who may not reach a controller is told that it is not known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.meta import ObjectKey
+from kubetide.dashboard.core.history import Series
 from kubetide.kube.client.client import Client
 from kubetide.recommend.core.workloads import Usage, Workload
 
@@ -62,8 +63,16 @@ class Components(Protocol):
 
 
 class UsageSource(Protocol):
-    """Where usage of the past comes from, beside what the dashboard saw itself."""
+    """Where the past comes from, beside what the dashboard saw itself; everything raises where it does not answer."""
 
     async def usage(self, client: Client, workload: Workload) -> Mapping[str, Usage]:
-        """Return the usage of a workload by container; raises where the source does not answer."""
+        """Return the usage of a workload by container."""
+        ...
+
+    async def fleet(self, namespaces: Collection[str], seconds: float | None) -> Series | None:
+        """Return what all workloads of some namespaces used and requested; None where nothing is known."""
+        ...
+
+    async def throttled(self) -> Mapping[ObjectKey, float]:
+        """Return the share of throttled CPU periods of every pod of the cluster that has CPU periods."""
         ...

@@ -218,7 +218,9 @@ class Dashboard:
     def _problem(self, request: web.Request, text: str, status: int) -> web.StreamResponse:
         if _wants_json(request):
             return web.json_response({"error": text}, status=status)
-        body = pages.render("problem.html", root=self._below(request), text=text, status=status)
+        here = request.match_info.get("context", "")
+        contexts = [] if self._visitors.by_token else [each for each in self._visitors.contexts if each != here]
+        body = pages.render("problem.html", root=self._below(request), text=text, status=status, contexts=contexts)
         return web.Response(text=body, content_type="text/html", status=status)
 
     async def _live(self, request: web.Request) -> web.StreamResponse:

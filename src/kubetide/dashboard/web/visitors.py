@@ -20,6 +20,8 @@ import msgspec
 from kubetide.api.values.codec import encode
 from kubetide.clock import Clock
 from kubetide.dashboard.core.health import Permission
+from kubetide.dashboard.core.throttling import Throttled
+from kubetide.dashboard.web.remembered import Remembered
 from kubetide.dashboard.web.watching import INTERVAL, ClusterWatch
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
@@ -28,6 +30,7 @@ from kubetide.verdicts.cluster_reader import MEMBERS
 SESSION = timedelta(hours=1)
 MOST_SESSIONS = 32
 """Each keeps a cluster of its own in memory."""
+THROTTLED_SECONDS = 30.0
 LONGEST_TOKEN = 16 * 1024
 IN_CLUSTER = "in-cluster"
 
@@ -44,6 +47,8 @@ class Session:
     watch: ClusterWatch
     task: "asyncio.Task[None]"
     used: float
+    throttled: Remembered[Throttled]
+    """Pods that are held back by their CPU limit: asked for on one page only, and not for every look."""
     name: str = ""
     permissions: tuple[Permission, ...] = ()
 
@@ -115,7 +120,8 @@ class Visitors:
             namespace=namespace,
             interval=self.interval,
         )
-        return Session(context, watch, _started(self.group, watch, context), self.clock.monotonic())
+        task = _started(self.group, watch, context)
+        return Session(context, watch, task, self.clock.monotonic(), Remembered(self.clock, THROTTLED_SECONDS))
 
     def _close(self, name: str) -> None:
         self._sessions.pop(name).task.cancel()

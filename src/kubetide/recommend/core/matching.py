@@ -38,8 +38,11 @@ class PodMatcher:
         for workload in workloads:
             for pod in workload.pods:
                 self._present[workload.namespace, pod] = workload
-            pattern = _PATTERNS.get(workload.kind, _HASHED)
-            self._by_name[pattern, workload.namespace, workload.name] = workload
+            named = [(workload.kind, workload.name)]
+            if workload.maker is not None:
+                named.append((workload.maker.kind, workload.maker.name))
+            for kind, name in named:
+                self._by_name[_PATTERNS.get(kind, _HASHED), workload.namespace, name] = workload
 
     def match(self, namespace: str, pod: str) -> Workload | None:
         """Return the workload of a pod, or None where none of today's fits."""

@@ -1,11 +1,13 @@
-"""Rows as changes for Git: strategic merge patches, Helm values, VPAs in mode Off. Nothing but sizes is in them.
+"""Rows as changes for Git: patches, Helm values, VPAs in mode Off. Nothing but sizes is in them.
 
-A limit that goes is null in a patch, which removes it. Custom resources have no strategic merge, so patches exist for
-built-in kinds only; the others are named.
+Built-in kinds take strategic merge patches, which find a container by its name; a limit that goes is null. Custom
+resources have no strategic merge, and a merge patch would replace the list of containers: theirs are JSON patches
+(RFC 6902), which go by position and first test that the container there has the name that was sized.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kubetide.recommend.core.rows import Row
@@ -14,8 +16,7 @@ from kubetide.vpa.core.policy import CPU, MEMORY
 
 Raw = dict[str, Any]
 LAYOUTS = ("kubectl", "kustomize", "helm-values")
-_PATCHED = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "CronJob")
-"""The template of a Job cannot be changed."""
+_BUILT_IN = ("apps", "batch")
 _COMPONENT = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
 
 
@@ -28,30 +29,96 @@ def by_workload(rows: Iterable[Row]) -> dict[tuple[str, str, str, str], list[Row
     return {key: sorted(mine, key=lambda row: row.position) for key, mine in sorted(found.items())}
 
 
-def layout(name: str, rows: Sequence[Row]) -> tuple[dict[str, list[Raw]], list[str]]:
-    """Return the documents of each file of a layout, and which workloads have none."""
-    files: dict[str, list[Raw]] = {}
+@dataclass(frozen=True, slots=True)
+class PatchFile:
+    """One file of a layout."""
+
+    document: Any
+    command: str = ""
+    """What kubectl is told to apply it, but for the name of the file."""
+
+
+def layout(name: str, rows: Sequence[Row]) -> tuple[dict[str, PatchFile], list[str]]:
+    """Return the files of a layout, and which workloads have none, with the reason."""
+    files: dict[str, PatchFile] = {}
+    parts: list[Raw] = []
     left_out: list[str] = []
     for (cluster, namespace, kind, workload), mine in by_workload(rows).items():
         base = "/".join(filter(None, (cluster, namespace, f"{kind.lower()}-{workload}.yaml")))
         if name == "helm-values":
-            files[base] = [values(mine)]
-        elif kind in _PATCHED:
-            files[base] = [patch(mine)]
-        else:
-            left_out.append(f"{kind} {namespace}/{workload}")
-    if name == "kustomize" and files:
-        files["kustomization.yaml"] = [{**_COMPONENT, "patches": [{"path": path} for path in sorted(files)]}]
+            files[base] = PatchFile(values(mine))
+            continue
+        if problem := why_no_patch(mine[0]):
+            left_out.append(f"{kind} {namespace}/{workload}: no patch, {problem}")
+            continue
+        document, form = change(mine, naming_all=name == "kustomize")
+        place = mine[0].place
+        target = f"{kind.lower() if place is None else place.resource}/{workload}"
+        command = f"kubectl patch -n {namespace} {target} --type={form}" if name == "kubectl" else ""
+        files[base] = PatchFile(document, command)
+        # A JSON patch does not say what it is for.
+        parts.append({"path": base} if place is None else {"path": base, "target": _target(mine[0])})
+    if name == "kustomize" and parts:
+        files["kustomization.yaml"] = PatchFile({**_COMPONENT, "patches": sorted(parts, key=lambda one: one["path"])})
     return files, left_out
 
 
-def patch(rows: Sequence[Row]) -> Raw:
-    """Return the strategic merge patch of one workload."""
+def why_no_patch(row: Row) -> str:
+    """Return why a workload cannot be patched; empty where it can."""
+    if row.api_version.partition("/")[0] in _BUILT_IN:
+        return "the template of a Job cannot be changed" if row.kind == "Job" else ""
+    return "" if row.place is not None else "it has no pod template that could be found"
+
+
+def change(rows: Sequence[Row], *, naming_all: bool) -> tuple[Any, str]:
+    """Return the patch of one workload, and of which type it is for kubectl."""
+    if rows[0].place is not None:
+        return json_patch(rows), "json"
+    return patch(rows, naming_all=naming_all), "strategic"
+
+
+def json_patch(rows: Sequence[Row]) -> list[Raw]:
+    """Return the JSON patch of one custom resource."""
+    steps: list[Raw] = []
+    for row in rows:
+        assert row.place is not None
+        base, holds = f"{row.place.path}/resources", row.place.holds
+        steps.append({"op": "test", "path": f"{row.place.path}/name", "value": row.container})
+        wanted = resources(row, removing=True)
+        if "resources" not in holds:
+            steps.append({"op": "add", "path": base, "value": wanted})
+            continue
+        for part, amounts in wanted.items():
+            if part not in holds:
+                steps.append({"op": "add", "path": f"{base}/{part}", "value": amounts})
+                continue
+            for resource, amount in amounts.items():
+                path = f"{base}/{part}/{resource}"
+                # To add a member that is there replaces it.
+                steps.append(
+                    {"op": "remove", "path": path} if amount is None else {"op": "add", "path": path, "value": amount}
+                )
+    return steps
+
+
+def _target(row: Row) -> Raw:
+    group, _, version = row.api_version.rpartition("/")
+    return {"group": group, "version": version, "kind": row.kind, "name": row.name, "namespace": row.namespace}
+
+
+def patch(rows: Sequence[Row], *, naming_all: bool = False) -> Raw:
+    """Return the strategic merge patch of one workload.
+
+    `naming_all` also names the containers before those that change: kustomize moves what a patch names to the front,
+    and init containers start in their order.
+    """
     first = rows[0]
     pod: Raw = {}
     for row in rows:
-        where = "initContainers" if row.sidecar else "containers"
-        pod.setdefault(where, []).append({"name": row.container, "resources": resources(row, removing=True)})
+        listed = pod.setdefault("initContainers" if row.sidecar else "containers", [])
+        named = {each["name"] for each in listed}
+        listed += [{"name": name} for name in row.after if naming_all and name not in named]
+        listed.append({"name": row.container, "resources": resources(row, removing=True)})
     spec: Raw = {"template": {"spec": pod}}
     if first.kind == "CronJob":
         spec = {"jobTemplate": {"spec": spec}}
@@ -110,7 +177,10 @@ def vpas(rows: Iterable[Row]) -> list[Raw]:
                 "namespace": row.namespace,
             },
             "spec": {
-                "targetRef": {"apiVersion": row.api_version, "kind": row.kind, "name": row.name},
+                # A VPA finds pods by what makes them.
+                "targetRef": {"apiVersion": row.api_version, "kind": row.kind, "name": row.name}
+                if row.maker is None
+                else {"apiVersion": row.maker.api_version, "kind": row.maker.kind, "name": row.maker.name},
                 "updatePolicy": {"updateMode": "Off"},
             },
         }

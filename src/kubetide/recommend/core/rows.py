@@ -16,7 +16,18 @@ from kubetide.recommend.core.backtest import Backtest, backtest, until, walk_for
 from kubetide.recommend.core.estimators import Estimated, estimate_all, estimator, percentile_used
 from kubetide.recommend.core.money import Prices, monthly
 from kubetide.recommend.core.sizing import Options, Planned, limits_for, sized, within
-from kubetide.recommend.core.workloads import Bounds, Container, ContainerKey, Estimate, Sizes, Usage, Workload, key_of
+from kubetide.recommend.core.workloads import (
+    Bounds,
+    Container,
+    ContainerKey,
+    Estimate,
+    Maker,
+    Place,
+    Sizes,
+    Usage,
+    Workload,
+    key_of,
+)
 
 RISKS = ("high", "medium", "none", "unknown")
 TOLERANCE = 0.05
@@ -76,6 +87,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     saved_memory_bytes: int = 0
     saved_money: float | None = None
     """Per month."""
+    place: Place | None = None
+    """Where its sizes stand in a custom resource."""
+    after: tuple[str, ...] = ()
+    """The containers before it in its list: kustomize moves what a patch names before all that it does not name."""
+    maker: Maker | None = None
+    """What makes its pods, where that is another object."""
 
     @property
     def workload(self) -> str:
@@ -210,6 +227,7 @@ def _row(
         more.append(f"{counted(evidence.departed_pods, 'departed pod')} matched by name")
     elif series is not None and workload.kind not in ("DaemonSet", "StatefulSet"):
         more.append("no departed pods in the history")
+    more += _belonging(workload)
     return Row(
         cluster=workload.cluster,
         namespace=workload.namespace,
@@ -230,7 +248,19 @@ def _row(
         saved_cpu_millis=cpu_saved,
         saved_memory_bytes=memory_saved,
         saved_money=None if prices is None else monthly(prices.of(workload), cpu_saved, memory_saved),
+        place=container.place,
+        after=container.after,
+        maker=workload.maker,
     )
+
+
+def _belonging(workload: Workload) -> list[str]:
+    """Return where sizes are to be written, where that is not the object that one would look at."""
+    if workload.no_template:
+        return [f"{workload.no_template}: sizes of its pods today, and no patch"]
+    if workload.maker is not None:
+        return [f"its pods are made by {workload.maker.kind} {workload.maker.name}, from this template"]
+    return []
 
 
 def lasting(days: float) -> str:
@@ -323,8 +353,12 @@ def _empty(workload: Workload, container: Container, reason: str) -> Row:
         current=_amounts(container.requests, container.limits),
         recommended=None,
         confidence="low",
-        reason=reason,
+        reason=reason if container.name else f"{workload.no_template}: nothing to size, and no patch",
         evidence=Evidence(),
+        notes=tuple(_belonging(workload)) if container.name else (),
+        place=container.place,
+        after=container.after,
+        maker=workload.maker,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from kubetide.api.objects.core import ResourceList
@@ -38,6 +39,25 @@ def sizes(amounts: ResourceList | None) -> Sizes:
     return Sizes(found[CPU], found[MEMORY])
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a container stands in an object of a custom resource: what a JSON patch has to name."""
+
+    resource: str
+    """As kubectl takes it: `rollouts.argoproj.io`."""
+    path: str
+    """The pointer of the container: `/spec/template/spec/containers/0`."""
+    holds: tuple[str, ...] = ()
+    """Which of `resources`, `requests` and `limits` are there: a JSON patch adds to what exists only."""
+
+
+class Maker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What makes the pods of a workload, where that is another object: a Rollout that refers to a Deployment."""
+
+    api_version: str
+    kind: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """One container of a pod template."""
@@ -47,6 +67,10 @@ class Container:
     limits: Sizes = NOTHING
     sidecar: bool = False
     """An init container that keeps running."""
+    place: Place | None = None
+    """Of a custom resource only: patches for built-in kinds go by the name of the container."""
+    after: tuple[str, ...] = ()
+    """The containers before it in its list, init containers included that end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +90,9 @@ class Workload:
     """Targets of its HPA in percent of the request, by resource; None where HPAs could not be read."""
     nodes: frozenset[str] = frozenset()
     """Where its pods run."""
+    maker: Maker | None = None
+    no_template: str = ""
+    """Why there is no pod template that sizes could be written to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,13 +45,13 @@ def _too_large(row: Row) -> bool:
 
 def _result(row: Row, rule: str, position: int) -> dict[str, Any]:
     new = row.recommended
-    text = f"{row.kind} {row.workload} container {row.container}: "
+    text = f"{row.kind} {row.workload}{f' container {row.container}' if row.container else ''}: "
     if new is not None:
         text += (
             f"cpu {short(CPU, row.current.cpu_request_millis)} → {short(CPU, new.cpu_request_millis)}, "
             f"memory {short(MEMORY, row.current.memory_request_bytes)} → {short(MEMORY, new.memory_request_bytes)}; "
         )
-    name = f"{row.kind} {row.workload}/{row.container}"
+    name = f"{row.kind} {row.workload}/{row.container}".removesuffix("/")
     if row.cluster:
         name = f"{row.cluster} {name}"
     return {

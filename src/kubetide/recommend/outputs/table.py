@@ -82,7 +82,7 @@ def summary(rows: Sequence[Row]) -> str:
 def _cells(row: Row, *, with_cluster: bool) -> tuple[str, ...]:
     new = row.recommended
     name = f"{row.workload} {_KINDS.get(row.kind, row.kind.lower())}"
-    if row.container != row.name:
+    if row.container not in ("", row.name):
         name += f" [{row.container}]"
     return (
         f"{row.cluster}: {name}" if with_cluster else name,

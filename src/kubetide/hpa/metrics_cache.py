@@ -207,6 +207,14 @@ class MetricsReader:
         found: UsageList | None = self._answers.known(("usage", scope[0]), request) if scope else None
         return found
 
+    async def usage(self, namespace: str, request: MetricsRequest) -> UsageList | None:
+        """Return the list of usage that a reconcile is given, asked for if need be; None if it cannot be read whole."""
+        scope = self._scopes(namespace)[0]
+        try:
+            return await self._answers.get("resource", ("usage", scope), partial(self._list, scope), request)
+        except (KubetideError, TimeoutError):
+            return None
+
     async def _values(self, query: PodsQuery | ObjectQuery | ExternalQuery, request: MetricsRequest) -> Reading:
         """Return the values of a custom or external metric."""
         match query:

@@ -1,4 +1,7 @@
-"""Looks after the autoscalers at rest: all that are due at a time together, without a task or a request for any.
+"""Looks after the autoscalers at rest: each by itself, or all that are due at a time together.
+
+`RestingAlone` says whether one rests by what is followed and listed anyway, without an observation of its own: most
+reconciles need no more. `RestingAutoscalers` does it for many without a task or a request for any.
 
 What is followed anyway says whether an autoscaler, its target and its pods are what they were; the list of usage that
 all share says, on arrays, how far each is from its target (`hpa.core.quick.together`). One about which anything else is
@@ -25,7 +28,8 @@ from kubetide.hpa.core.decide import decide
 from kubetide.hpa.core.describe import MetricsRequest
 from kubetide.hpa.core.evaluate import is_recent
 from kubetide.hpa.core.observation import Conclusion, Memory, ScaleDecision
-from kubetide.hpa.core.quick.rest import Asked, Rest, resting_on
+from kubetide.hpa.core.quick.rest import Asked, Rest, Resting, resting_on
+from kubetide.hpa.core.quick.rows import ask_alone, row_of, used_by
 from kubetide.hpa.core.samples import resource_reading, without_impossible
 from kubetide.hpa.core.takeover import wrote_ever
 from kubetide.hpa.metrics_cache import MetricsReader, UsageList
@@ -42,6 +46,59 @@ log = get_logger("hpa")
 AskedOf = Mapping[ObjectKey, tuple[Rest, Asked]]
 """What a list of usage asks of those at rest."""
 
+Again = Callable[[], tuple[ScaleDecision, Conclusion]]
+"""Makes a decision that was not made, because it could only be the last one again."""
+
+
+class RestingAlone:
+    """Tells how a reconcile ends that finds everything as it was, for one autoscaler."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        settings: HpaSettings,
+        observer: Observer,
+        metrics: MetricsReader,
+        capacity: Callable[[], Capacity],
+    ) -> None:
+        self._clock = clock
+        self._options = settings.options
+        # Who owns a pod and how old it is in a rollout is found out for each by itself.
+        self.applies = not settings.rollout_aware and settings.selection_strategy is SelectionStrategy.LABEL_SELECTOR
+        self.observer = observer
+        self.metrics = metrics
+        self.capacity = capacity
+
+    async def look(
+        self, key: ObjectKey, rest: Rest, state: HpaState, request: MetricsRequest
+    ) -> tuple[Resting, Again] | None:
+        """Return how the reconcile ends, and how its decision would be made; None where that has to be found out."""
+        if not self.applies or not self.observer.finds_unchanged(key, rest):
+            return None
+        usage = await self.metrics.usage(key.namespace, request)
+        if usage is None or not usage.is_readable or rest.seen.scale is None:
+            return None
+        samples = usage.samples(key.namespace)
+        row = state.row = row_of(rest, selector_of(rest.seen.scale.selector), samples, state.row)
+        asked = ask_alone(row, used_by(row, samples, at_most=self.capacity().smallest.get(rest.resource)))
+        now, options, memory = self._clock.now(), self._options, state.memory
+        if asked is None:
+            return None
+        shrinks = asked.proposal < rest.current and options.guard
+        if shrinks and not is_recent(*samples.span(), now, options.max_usage_age):
+            return None
+        resting = resting_on(rest, asked, memory, options, now=now)
+        return (resting, partial(self.again, rest, usage, memory, now)) if resting is not None else None
+
+    def again(self, rest: Rest, usage: UsageList, memory: Memory, now: datetime) -> tuple[ScaleDecision, Conclusion]:
+        """Return the decision that was not made, because it could only be the last one again."""
+        before, pods = rest.seen, rest.seen.pods
+        assert before.scale is not None
+        items = usage.select(before.hpa.metadata.namespace, selector_of(before.scale.selector), pods)
+        reading = without_impossible(resource_reading(items, rest.resource), rest.resource, pods, self.capacity())
+        decision = decide(replace(before, readings=(reading,)), memory, self._options, now=now)
+        return decision, conclude(decision)
+
 
 class RestingAutoscalers:
     """Ends the reconciles of autoscalers that find everything as it was."""
@@ -53,34 +110,28 @@ class RestingAutoscalers:
         *,
         hpas: Informer[HorizontalPodAutoscaler],
         states: Mapping[ObjectKey, HpaState],
-        observer: Observer,
-        metrics: MetricsReader,
         built_in: BuiltInWatch,
         own_writes: OwnWrites,
         history: DecisionHistory,
         instruments: HpaTelemetry,
-        capacity: Callable[[], Capacity],
+        alone: RestingAlone,
     ) -> None:
         self._clock = clock
         self._options = settings.options
         self._sync_period = settings.sync_period
         self._status_interval = settings.status_interval
-        # Who owns a pod and how old it is in a rollout is found out for each by itself.
-        self._applies = not settings.rollout_aware and settings.selection_strategy is SelectionStrategy.LABEL_SELECTOR
+        self._alone = alone
         self._hpas = hpas
         self._states = states
-        self._observer = observer
-        self._metrics = metrics
         self._built_in = built_in
         self._own_writes = own_writes
         self._history = history
         self._instruments = instruments
-        self._capacity = capacity
         self._asked: WeakKeyDictionary[UsageList, tuple[Capacity, AskedOf]] = WeakKeyDictionary()
 
     def may_look_after(self, state: HpaState) -> bool:
         """Return whether an autoscaler can be looked after here until something about it changes."""
-        return self._applies and state.rest is not None and state.target_followed
+        return self._alone.applies and state.rest is not None and state.target_followed
 
     async def may_act(self) -> bool:
         """Return whether nothing speaks against acting, for all who are looked after here."""
@@ -109,7 +160,7 @@ class RestingAutoscalers:
         if self._own_writes.is_behind(key, hpa, self._hpas.latest_version):
             return None
         request = MetricsRequest(max_age=self._sync_period, before=state.used)
-        usage = self._metrics.known_usage(key.namespace, request)
+        usage = self._alone.metrics.known_usage(key.namespace, request)
         if usage is None:
             return None
         known, asked = self._asked_by(usage).get(key, (None, None))
@@ -119,11 +170,11 @@ class RestingAutoscalers:
             span = usage.samples(key.namespace).span()
             if not is_recent(*span, now, self._options.max_usage_age):
                 return None
-        if hpa.status.current_replicas != rest.current or not self._observer.finds_unchanged(key, rest):
+        if hpa.status.current_replicas != rest.current or not self._alone.observer.finds_unchanged(key, rest):
             return None
         resting = resting_on(rest, asked, memory, self._options, now=now)
         # The decision itself is made when somebody asks for it.
-        again = partial(self._again, rest, usage, memory, now)
+        again = partial(self._alone.again, rest, usage, memory, now)
         if resting is None or resting.reasons != rest.reasons or self._history.rested(key, now, resting, again) is None:
             return None
         state.memory, state.used = resting.found.memory, request.used
@@ -131,7 +182,7 @@ class RestingAutoscalers:
 
     def _asked_by(self, usage: UsageList) -> AskedOf:
         """Return what a list asks of all that rest and use it, worked out once."""
-        capacity = self._capacity()
+        capacity = self._alone.capacity()
         known = self._asked.get(usage)
         if known is None or known[0] is not capacity:
             known = self._asked[usage] = (capacity, self._ask_all(usage, capacity))
@@ -139,7 +190,7 @@ class RestingAutoscalers:
 
     def _ask_all(self, usage: UsageList, capacity: Capacity) -> AskedOf:
         # NumPy is not loaded before there is something to compute with it.
-        from kubetide.hpa.core.quick.together import ask_together, row_of, used_by
+        from kubetide.hpa.core.quick.together import ask_together
 
         if not usage.is_readable:
             return {}
@@ -161,12 +212,3 @@ class RestingAutoscalers:
             return self._states.items()
         keys = map(key_of, self._hpas.store.in_namespace(usage.namespace))
         return [(key, state) for key in keys if (state := self._states.get(key)) is not None]
-
-    def _again(self, rest: Rest, usage: UsageList, memory: Memory, now: datetime) -> tuple[ScaleDecision, Conclusion]:
-        """Return the decision that was not made, because it could only be the last one again."""
-        before, pods = rest.seen, rest.seen.pods
-        assert before.scale is not None
-        items = usage.select(before.hpa.metadata.namespace, selector_of(before.scale.selector), pods)
-        reading = without_impossible(resource_reading(items, rest.resource), rest.resource, pods, self._capacity())
-        decision = decide(replace(before, readings=(reading,)), memory, self._options, now=now)
-        return decision, conclude(decision)

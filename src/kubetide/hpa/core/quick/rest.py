@@ -196,8 +196,13 @@ def ask(rest: Rest, samples: Mapping[str, Sample]) -> Asked | None:
             usage = utilization_of(samples, rest.requests, rest.utilization)
     except MetricFailure:
         return None
+    return asked_for(rest, usage, len(samples))
+
+
+def asked_for(rest: Rest, usage: Usage, count: int) -> Asked:
+    """Return what the usage of so many pods asks for."""
     covered = rest.tolerance.covers(usage.ratio)
-    proposal = rest.current if covered else max(0, rounded_up(usage.ratio * float(len(samples))))
+    proposal = rest.current if covered else max(0, rounded_up(usage.ratio * float(count)))
     shown = rest.shown
     if shown is None:
         return Asked(proposal, same=False, near=False, usage=usage)

@@ -60,6 +60,7 @@ def at_rest(draw: st.DrawFn, number: int) -> tuple[Rest, list[PodMetrics]]:
         shown=draw(shown_values),
         current=3,
         side=0,
+        above="",
         rules=None,
         reasons=("", ""),
     )
@@ -142,6 +143,7 @@ def test_a_row_is_kept_as_long_as_the_same_samples_are_listed() -> None:
         shown=None,
         current=2,
         side=0,
+        above="",
         rules=None,
         reasons=("", ""),
     )

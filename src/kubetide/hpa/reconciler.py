@@ -121,14 +121,15 @@ class Reconciler:
         """Observe, decide, apply; return the period until the next reconcile."""
         started = self._clock.monotonic()
         # Who rests has no annotations, and as the same object has none now.
-        rests = state.rest is not None and state.rest.seen.hpa is hpa
-        if rests and await self._rests_alone(hpa, state, started):
+        used: Used = {}
+        rest = state.rest
+        if rest is not None and rest.seen.hpa is hpa and await self._rests_alone(hpa, state, rest, used, started):
             return self._sync_period
         overrides = overrides_of(hpa.metadata.annotations)
         if self._proposed_fields:
             overrides = with_proposed_fields(overrides, hpa.spec)
         period = overrides.sync_period or self._sync_period
-        request = MetricsRequest(max_age=period, overrides=overrides, before=state.used)
+        request = MetricsRequest(max_age=period, overrides=overrides, before=state.used, used=used)
         seen = await self._observer.observe(hpa, request)
         state.used = request.used or state.used
         state.target_followed = not seen.fresh
@@ -192,16 +193,17 @@ class Reconciler:
             decision = self._decision(seen.observation, state, learned)
         return seen, decision
 
-    async def _rests_alone(self, hpa: HorizontalPodAutoscaler, state: HpaState, started: float) -> bool:
+    async def _rests_alone(
+        self, hpa: HorizontalPodAutoscaler, state: HpaState, rest: Rest, used: Used, started: float
+    ) -> bool:
         """End a reconcile that finds everything at rest by what is known anyway; return whether it did."""
-        rest = state.rest
-        if rest is None or wrote_ever(hpa.metadata.managed_fields):
+        if wrote_ever(hpa.metadata.managed_fields):
             return False
-        request = MetricsRequest(max_age=self._sync_period, before=state.used)
+        request = MetricsRequest(max_age=self._sync_period, before=state.used, used=used)
         found = await self._alone.look(key_of(hpa), rest, state, request)
         if found is None or not await self._end_at_rest(hpa, state, rest, *found, None, started):
             return False
-        state.used, state.target_followed = request.used, True
+        state.used, state.target_followed = used, True
         return True
 
     async def _rests(
@@ -235,24 +237,27 @@ class Reconciler:
         may_stay = resting.reasons == rest.reasons and state.may_stay(resting.asked, self._status_interval, now)
         if not may_stay and self._is_there(hpa):
             problem = await self._show(hpa, state, rest, resting, now)
+        if state.rest is rest and resting.side != rest.side:
+            state.rest = replace(rest, side=resting.side)
+        seconds = self._clock.monotonic() - started
         if problem is not None:
             decision, outcome = again()
             self._history.add(key, decision, outcome, problem, stance=stance, wrote=False)
-        elif (record := self._history.rested(key, now, resting, again)) is not None:
-            decision, outcome = record.decision, record.outcome
-        else:
+            self._instruments.reconciled(key, decision, outcome, problem, seconds)
+        elif self._history.rested(key, now, resting, again) is None:
             return True  # forgotten while its status was written
+        else:
+            self._instruments.rested_alone(resting.side, seconds)
         state.memory = resting.found.memory
         tracing.annotate(
-            current=decision.current,
-            desired=decision.desired,
+            current=rest.current,
+            desired=rest.current,
             rule=resting.found.rule,
             reason="at rest",
             action="none",
             wrote=False,
             problem=None if problem is None else problem.message,
         )
-        self._instruments.reconciled(key, decision, outcome, problem, self._clock.monotonic() - started)
         return True
 
     def _rest_on(self, seen: Observation, decision: ScaleDecision, outcome: Conclusion) -> Rest | None:

@@ -175,7 +175,9 @@ class RestingAutoscalers:
         resting = resting_on(rest, asked, memory, self._options, now=now)
         # The decision itself is made when somebody asks for it.
         again = partial(self._alone.again, rest, usage, memory, now)
-        if resting is None or resting.reasons != rest.reasons or self._history.rested(key, now, resting, again) is None:
+        if resting is None or resting.side != rest.side or resting.reasons != rest.reasons:
+            return None
+        if self._history.rested(key, now, resting, again) is None:
             return None
         state.memory, state.used = resting.found.memory, request.used
         return rest

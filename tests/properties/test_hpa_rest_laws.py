@@ -122,7 +122,7 @@ def test_at_rest_a_reconcile_ends_as_it_would_if_it_were_decided(
     assert ended.events == ended.events_after_save == ()
     assert ended.desired == outcome.desired
     assert (again.proposal, again.stabilized) == (resting.asked.proposal, resting.found.stabilized)
-    assert (again.rule, again.why) == (resting.found.rule, decision.why)
+    assert (again.rule, again.why) == (resting.found.rule, resting.why)
     assert status_body(status_at_rest(rest, resting, OPTIONS, now=now)) == status_body(ended.status)
     if resting.reasons != rest.reasons:
         event("shows another reason")

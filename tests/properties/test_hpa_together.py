@@ -15,7 +15,8 @@ from kubetide.hpa.core.observation import Observation, ScaleView
 from kubetide.hpa.core.pods import PodList
 from kubetide.hpa.core.quick.filing import NamespaceSamples
 from kubetide.hpa.core.quick.rest import Asked, Rest, ask
-from kubetide.hpa.core.quick.together import ask_together, row_of, used_by
+from kubetide.hpa.core.quick.rows import ask_alone, row_of, used_by
+from kubetide.hpa.core.quick.together import ask_together
 from kubetide.hpa.core.replicas import Tolerance, Usage
 from kubetide.hpa.core.samples import MetricFailure, resource_reading
 from kubetide.testing.builders import make_hpa
@@ -59,6 +60,7 @@ def at_rest(draw: st.DrawFn, number: int) -> tuple[Rest, list[PodMetrics]]:
         shown=draw(shown_values),
         current=3,
         side=0,
+        above="",
         rules=None,
         reasons=("", ""),
     )
@@ -89,13 +91,18 @@ def test_together_they_are_found_as_each_is_found_alone(
     selectors = [parse_selector(f"app=app-{number}") for number in range(len(drawn))]
     rows = [row_of(rest, selector, filed) for (rest, _), selector in zip(drawn, selectors, strict=True)]
     found = ask_together(rows, [used_by(row, filed, at_most=None) for row in rows])
-    for (rest, samples), together in zip(drawn, found, strict=True):
-        alone = _alone(rest, samples)
+    for (rest, samples), row, together in zip(drawn, rows, found, strict=True):
+        exact = _alone(rest, samples)
+        by_its_sum = ask_alone(row, used_by(row, filed, at_most=None))
+        assert by_its_sum in (exact, None)
+        # The values themselves are for a status that is written, which nobody is together.
+        alone = replace(exact, usage=None) if exact is not None else None
         event(f"alone {alone}, together {together}")
         # Together there may be no answer where alone there is one, but never another one.
         assert together in (alone, None)
         if _is_ordinary(rest, samples):
             assert together == alone
+            assert by_its_sum == exact
 
 
 def _alone(rest: Rest, samples: list[PodMetrics]) -> Asked | None:
@@ -105,9 +112,7 @@ def _alone(rest: Rest, samples: list[PodMetrics]) -> Asked | None:
         return None
     if reading.refused or reading.samples.keys() != rest.requests.keys():
         return None
-    found = ask(rest, reading.samples)
-    # The values themselves are for a status that is written, which nobody is together.
-    return replace(found, usage=None) if found is not None else None
+    return ask(rest, reading.samples)
 
 
 def _is_ordinary(rest: Rest, samples: list[PodMetrics]) -> bool:
@@ -138,6 +143,7 @@ def test_a_row_is_kept_as_long_as_the_same_samples_are_listed() -> None:
         shown=None,
         current=2,
         side=0,
+        above="",
         rules=None,
         reasons=("", ""),
     )

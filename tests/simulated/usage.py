@@ -18,6 +18,9 @@ class PodUsageOnly:
         """Return the PodMetrics of a namespace, or of all, as a JSON list."""
         return encode(self.pod_metrics(namespace))
 
+    def pod_columns(self, namespace: str = "") -> None:
+        """Return nothing: what there is are objects."""
+
     def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
         """Return nothing: no node is measured."""
         return []

@@ -31,7 +31,7 @@ from kubetide.hpa.own_writes import OwnWrites
 from kubetide.hpa.planned_requests import PlannedRequests
 from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.reconciler import HpaState, Reconciler
-from kubetide.hpa.resting import RestingAutoscalers
+from kubetide.hpa.resting import RestingAlone, RestingAutoscalers
 from kubetide.hpa.scale_cache import ScaleWatch
 from kubetide.hpa.scale_writer import ScaleWriter
 from kubetide.hpa.settings import HpaSettings
@@ -118,6 +118,7 @@ class HpaController(Controller):
         self._built_in = BuiltInWatch(writer, clock, settings)
         planned, about = PlannedRequests(client, clock, settings), (scales, clock, settings, pods, self._claims)
         observer = Observer(*about, self._metrics, targets, owners=owners, planned=planned)
+        alone = RestingAlone(clock, settings, observer, self._metrics, lambda: self._nodes.capacity)
         self._states: dict[ObjectKey, HpaState] = {}
         self._reconciler = Reconciler(
             clock,
@@ -135,19 +136,17 @@ class HpaController(Controller):
             history=self._history,
             instruments=self._instruments,
             hpas=self._hpas,
+            alone=alone,
         )
         self._resting = RestingAutoscalers(
             clock,
             settings,
             hpas=self._hpas,
-            states=self._states,
-            observer=observer,
-            metrics=self._metrics,
             built_in=self._built_in,
             own_writes=self._own_writes,
             history=self._history,
             instruments=self._instruments,
-            capacity=lambda: self._nodes.capacity,
+            alone=alone,
         )
         self._slots: dict[float, list[ObjectKey]] = {}
         self._forced: set[ObjectKey] = set()

@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 from kubetide.api.objects.capacity import UNKNOWN, Capacity
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
-from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.objects.metrics import PodMetrics, UsageColumns, UsagePages
 from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
@@ -58,12 +58,20 @@ class UsageList:
     """One list of pod usage, split and filed by namespace when first needed."""
 
     def __init__(
-        self, items: Sequence[PodMetrics], rejected: Sequence[Rejected], namespace: str, filings: dict[str, Filing]
+        self,
+        items: Sequence[PodMetrics] | UsagePages,
+        rejected: Sequence[Rejected],
+        namespace: str,
+        filings: dict[str, Filing],
     ) -> None:
         """`filings` are those of the lists before this one, and after it."""
         self.namespace = namespace
-        # What a namespace answers is of that namespace, also where the samples do not say so.
-        self._split: dict[str, Sequence[PodMetrics]] = {namespace: items} if namespace else {**by_namespace(items)}
+        self._split: dict[str, Sequence[PodMetrics] | UsageColumns]
+        if isinstance(items, UsagePages):
+            self._split = {**items}
+        else:
+            # What a namespace answers is of that namespace, also where the samples do not say so.
+            self._split = {namespace: items} if namespace else {**by_namespace(items)}
         self._samples: dict[str, NamespaceSamples] = {}
         self._filings = filings
         self._unreadable = {(namespace or bad.key.namespace, bad.key.name): bad.error for bad in rejected}
@@ -207,6 +215,14 @@ class MetricsReader:
         found: UsageList | None = self._answers.known(("usage", scope[0]), request) if scope else None
         return found
 
+    async def usage(self, namespace: str, request: MetricsRequest) -> UsageList | None:
+        """Return the list of usage that a reconcile is given, asked for if need be; None if it cannot be read whole."""
+        scope = self._scopes(namespace)[0]
+        try:
+            return await self._answers.get("resource", ("usage", scope), partial(self._list, scope), request)
+        except (KubetideError, TimeoutError):
+            return None
+
     async def _values(self, query: PodsQuery | ObjectQuery | ExternalQuery, request: MetricsRequest) -> Reading:
         """Return the values of a custom or external metric."""
         match query:
@@ -283,6 +299,6 @@ class MetricsReader:
                 raise bad.error
         if not namespace:
             # Namespaces that are gone are forgotten with the filings that this list does not take over.
-            listed = {item.metadata.namespace for item in items}
+            listed = set(items) if isinstance(items, UsagePages) else {item.metadata.namespace for item in items}
             self._filings = {name: filing for name, filing in self._filings.items() if name in listed}
         return UsageList(items, rejected, namespace, self._filings)

@@ -35,7 +35,8 @@ from kubetide.hpa.core.quick.rest import (
     status_at_rest,
     still_at_rest,
 )
-from kubetide.hpa.core.takeover import WARN_EVERY, Stance
+from kubetide.hpa.core.quick.rows import Row
+from kubetide.hpa.core.takeover import WARN_EVERY, Stance, wrote_ever
 from kubetide.hpa.headroom_store import HeadroomStore, KeptHeadroom
 from kubetide.hpa.observer import Observed, Observer
 from kubetide.hpa.own_writes import OwnWrites
@@ -43,10 +44,11 @@ from kubetide.hpa.settings import HpaSettings
 from kubetide.hpa.status_writer import DecisionWriter
 from kubetide.hpa.telemetry import DecisionHistory, HpaTelemetry
 from kubetide.kube.cache.informer import Informer
+from kubetide.kube.scale import ScaleTarget
 from kubetide.log import get_logger
 
 if TYPE_CHECKING:
-    from kubetide.hpa.core.quick.together import Row
+    from kubetide.hpa.resting import Again, RestingAlone
 
 log = get_logger("hpa")
 
@@ -71,7 +73,7 @@ class HpaState:
     """The scale of the target was known without asking for it."""
     slot: float | None = None
     """When it is due together with others at rest; None while it is reconciled by itself."""
-    row: "Row | None" = None
+    row: Row | None = None
 
     def may_stay(self, shown: Asked, interval: timedelta, now: datetime) -> bool:
         """Return whether the status may stay as it is."""
@@ -96,6 +98,7 @@ class Reconciler:
         history: DecisionHistory,
         instruments: HpaTelemetry,
         hpas: Informer[HorizontalPodAutoscaler],
+        alone: "RestingAlone",
     ) -> None:
         """`hpas` has autoscalers as they are now: one that is deleted while it is decided about changes nothing."""
         self._hpas = hpas
@@ -112,21 +115,27 @@ class Reconciler:
         self._own_writes = own_writes
         self._history = history
         self._instruments = instruments
+        self._alone = alone
 
     async def reconcile(self, hpa: HorizontalPodAutoscaler, state: HpaState) -> timedelta:
         """Observe, decide, apply; return the period until the next reconcile."""
         started = self._clock.monotonic()
+        # Who rests has no annotations, and as the same object has none now.
+        used: Used = {}
+        rest = state.rest
+        if rest is not None and rest.seen.hpa is hpa and await self._rests_alone(hpa, state, rest, used, started):
+            return self._sync_period
         overrides = overrides_of(hpa.metadata.annotations)
         if self._proposed_fields:
             overrides = with_proposed_fields(overrides, hpa.spec)
         period = overrides.sync_period or self._sync_period
-        request = MetricsRequest(max_age=period, overrides=overrides, before=state.used)
+        request = MetricsRequest(max_age=period, overrides=overrides, before=state.used, used=used)
         seen = await self._observer.observe(hpa, request)
         state.used = request.used or state.used
         state.target_followed = not seen.fresh
         if seen.observation.planned:
             state.rest = None
-        if state.rest is not None and await self._rests(hpa, state, state.rest, seen, overrides, started):
+        if state.rest is not None and await self._rests(hpa, state, state.rest, seen, started):
             return period
         seen, decision = await self._decide(hpa, state, overrides, period, seen, request)
         stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=decision.rescale)
@@ -184,47 +193,71 @@ class Reconciler:
             decision = self._decision(seen.observation, state, learned)
         return seen, decision
 
+    async def _rests_alone(
+        self, hpa: HorizontalPodAutoscaler, state: HpaState, rest: Rest, used: Used, started: float
+    ) -> bool:
+        """End a reconcile that finds everything at rest by what is known anyway; return whether it did."""
+        if wrote_ever(hpa.metadata.managed_fields):
+            return False
+        request = MetricsRequest(max_age=self._sync_period, before=state.used, used=used)
+        found = await self._alone.look(key_of(hpa), rest, state, request)
+        if found is None or not await self._end_at_rest(hpa, state, rest, *found, None, started):
+            return False
+        state.used, state.target_followed = used, True
+        return True
+
     async def _rests(
+        self, hpa: HorizontalPodAutoscaler, state: HpaState, rest: Rest, seen: Observed, started: float
+    ) -> bool:
+        """End a reconcile that was observed to find everything at rest; return whether it did."""
+        now, memory = self._clock.now(), state.memory
+        resting = still_at_rest(rest, seen.observation, memory, self._options, now=now)
+        again = partial(self._again, seen.observation, memory, now)
+        return resting is not None and await self._end_at_rest(hpa, state, rest, resting, again, seen.target, started)
+
+    async def _end_at_rest(
         self,
         hpa: HorizontalPodAutoscaler,
         state: HpaState,
         rest: Rest,
-        seen: Observed,
-        overrides: Overrides,
+        resting: Resting,
+        again: "Again",
+        target: ScaleTarget | None,
         started: float,
     ) -> bool:
-        """End a reconcile that finds everything at rest, with nothing to write but usage; return whether it did."""
-        now, memory = self._clock.now(), state.memory
-        resting = still_at_rest(rest, seen.observation, memory, self._options, now=now)
-        if resting is None:
-            return False
-        stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=False)
+        """End a reconcile at rest, with nothing to write but usage; return False if the built-in controller is about.
+
+        The decision itself is made, by `again`, when somebody asks for it.
+        """
+        now = self._clock.now()
+        stance = await self._built_in.stance(hpa, NO_OVERRIDES, target, rescale=False)
         if not stance.acts or stance.warn:
             return False
         key, problem = key_of(hpa), None
         may_stay = resting.reasons == rest.reasons and state.may_stay(resting.asked, self._status_interval, now)
         if not may_stay and self._is_there(hpa):
             problem = await self._show(hpa, state, rest, resting, now)
-        # The decision itself is made when somebody asks for it.
-        again = partial(self._again, seen.observation, memory, now)
+        if state.rest is rest and resting.side != rest.side:
+            state.rest = replace(rest, side=resting.side)
+        seconds = self._clock.monotonic() - started
         if problem is not None:
             decision, outcome = again()
             self._history.add(key, decision, outcome, problem, stance=stance, wrote=False)
-        elif (record := self._history.rested(key, now, resting, again)) is not None:
-            decision, outcome = record.decision, record.outcome
-        else:
+            self._instruments.reconciled(key, decision, outcome, problem, seconds)
+        elif self._history.rested(key, now, resting, again) is None:
             return True  # forgotten while its status was written
+        else:
+            self._instruments.rested_alone(resting.side, seconds)
         state.memory = resting.found.memory
         tracing.annotate(
-            current=decision.current,
-            desired=decision.desired,
+            current=rest.current,
+            desired=rest.current,
             rule=resting.found.rule,
             reason="at rest",
             action="none",
             wrote=False,
             problem=None if problem is None else problem.message,
         )
-        self._instruments.reconciled(key, decision, outcome, problem, self._clock.monotonic() - started)
         return True
 
     def _rest_on(self, seen: Observation, decision: ScaleDecision, outcome: Conclusion) -> Rest | None:

@@ -1,4 +1,7 @@
-"""Looks after the autoscalers at rest: all that are due at a time together, without a task or a request for any.
+"""Looks after the autoscalers at rest: each by itself, or all that are due at a time together.
+
+`RestingAlone` says whether one rests by what is followed and listed anyway, without an observation of its own: most
+reconciles need no more. `RestingAutoscalers` does it for many without a task or a request for any.
 
 What is followed anyway says whether an autoscaler, its target and its pods are what they were; the list of usage that
 all share says, on arrays, how far each is from its target (`hpa.core.quick.together`). One about which anything else is
@@ -9,7 +12,7 @@ for. Here nothing is written and nobody is waited for but the lease of the built
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,7 +30,8 @@ from kubetide.hpa.core.describe import MetricsRequest
 from kubetide.hpa.core.evaluate import is_recent
 from kubetide.hpa.core.observation import Conclusion, Memory, ScaleDecision
 from kubetide.hpa.core.quick.filing import NamespaceSamples
-from kubetide.hpa.core.quick.rest import Asked, Rest, resting_on
+from kubetide.hpa.core.quick.rest import Asked, Rest, Resting, resting_on
+from kubetide.hpa.core.quick.rows import Row, ask_alone, row_of, used_by
 from kubetide.hpa.core.samples import resource_reading, without_impossible
 from kubetide.hpa.core.takeover import wrote_ever
 from kubetide.hpa.metrics_cache import MetricsReader
@@ -39,12 +43,63 @@ from kubetide.hpa.telemetry import DecisionHistory, HpaTelemetry
 from kubetide.kube.cache.informer import Informer
 from kubetide.log import get_logger
 
-if TYPE_CHECKING:
-    from kubetide.hpa.core.quick.together import Row
-
 log = get_logger("hpa")
 
 CANNOT_TELL = "cannot tell whether it rests"
+
+Again = Callable[[], tuple[ScaleDecision, Conclusion]]
+"""Makes a decision that was not made, because it could only be the last one again."""
+
+
+class RestingAlone:
+    """Tells how a reconcile ends that finds everything as it was, for one autoscaler."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        settings: HpaSettings,
+        observer: Observer,
+        metrics: MetricsReader,
+        capacity: Callable[[], Capacity],
+    ) -> None:
+        self._clock = clock
+        self._options = settings.options
+        # Who owns a pod and how old it is in a rollout is found out for each by itself.
+        self.applies = not settings.rollout_aware and settings.selection_strategy is SelectionStrategy.LABEL_SELECTOR
+        self.observer = observer
+        self.metrics = metrics
+        self.capacity = capacity
+
+    async def look(
+        self, key: ObjectKey, rest: Rest, state: HpaState, request: MetricsRequest
+    ) -> tuple[Resting, Again] | None:
+        """Return how the reconcile ends, and how its decision would be made; None where that has to be found out."""
+        if not self.applies or not self.observer.finds_unchanged(key, rest):
+            return None
+        usage = await self.metrics.usage(key.namespace, request)
+        if usage is None or not usage.is_readable or rest.seen.scale is None:
+            return None
+        samples = usage.samples(key.namespace)
+        row = state.row = row_of(rest, selector_of(rest.seen.scale.selector), samples, state.row)
+        asked = ask_alone(row, used_by(row, samples, at_most=self.capacity().smallest.get(rest.resource)))
+        now, options, memory = self._clock.now(), self._options, state.memory
+        if asked is None:
+            return None
+        shrinks = asked.proposal < rest.current and options.guard
+        if shrinks and not is_recent(*samples.span(), now, options.max_usage_age):
+            return None
+        resting = resting_on(rest, asked, memory, options, now=now)
+        return (resting, partial(self.again, rest, row.keep(samples), memory, now)) if resting is not None else None
+
+    def again(
+        self, rest: Rest, samples: Callable[[], Sequence[PodMetrics]], memory: Memory, now: datetime
+    ) -> tuple[ScaleDecision, Conclusion]:
+        """Return the decision that was not made, because it could only be the last one again."""
+        before, pods = rest.seen, rest.seen.pods
+        reading = resource_reading(samples(), rest.resource)
+        reading = without_impossible(reading, rest.resource, pods, self.capacity())
+        decision = decide(replace(before, readings=(reading,)), memory, self._options, now=now)
+        return decision, conclude(decision)
 
 
 class RestingAutoscalers:
@@ -56,34 +111,26 @@ class RestingAutoscalers:
         settings: HpaSettings,
         *,
         hpas: Informer[HorizontalPodAutoscaler],
-        states: Mapping[ObjectKey, HpaState],
-        observer: Observer,
-        metrics: MetricsReader,
         built_in: BuiltInWatch,
         own_writes: OwnWrites,
         history: DecisionHistory,
         instruments: HpaTelemetry,
-        capacity: Callable[[], Capacity],
+        alone: RestingAlone,
     ) -> None:
         self._clock = clock
         self._options = settings.options
         self._sync_period = settings.sync_period
         self._status_interval = settings.status_interval
-        # Who owns a pod and how old it is in a rollout is found out for each by itself.
-        self._applies = not settings.rollout_aware and settings.selection_strategy is SelectionStrategy.LABEL_SELECTOR
+        self._alone = alone
         self._hpas = hpas
-        self._states = states
-        self._observer = observer
-        self._metrics = metrics
         self._built_in = built_in
         self._own_writes = own_writes
         self._history = history
         self._instruments = instruments
-        self._capacity = capacity
 
     def may_look_after(self, state: HpaState) -> bool:
         """Return whether an autoscaler can be looked after here until something about it changes."""
-        return self._applies and state.rest is not None and state.target_followed
+        return self._alone.applies and state.rest is not None and state.target_followed
 
     async def may_act(self) -> bool:
         """Return whether nothing speaks against acting, for all who are looked after here."""
@@ -109,7 +156,7 @@ class RestingAutoscalers:
 
         For these alone: where samples wake autoscalers, there is another list of usage for almost every slot.
         """
-        looks, used, capacity = list[_Look](), list[int](), self._capacity()
+        looks, used, capacity = list[_Look](), list[int](), self._alone.capacity()
         for key, state in due.items():
             try:
                 if (found := self._look_at(key, state, capacity)) is not None:
@@ -126,15 +173,13 @@ class RestingAutoscalers:
 
     def _look_at(self, key: ObjectKey, state: HpaState, capacity: Capacity) -> tuple["_Look", int] | None:
         """Return an autoscaler that is as it was, and what its pods use; None if it is not, or nobody knows."""
-        from kubetide.hpa.core.quick.together import row_of, used_by
-
         hpa, rest = self._hpas.store.get(key), state.rest
         if hpa is None or rest is None or rest.seen.hpa is not hpa or wrote_ever(hpa.metadata.managed_fields):
             return None
         if rest.seen.scale is None or self._own_writes.is_behind(key, hpa, self._hpas.latest_version):
             return None
         request = MetricsRequest(max_age=self._sync_period, before=state.used)
-        usage = self._metrics.known_usage(key.namespace, request)
+        usage = self._alone.metrics.known_usage(key.namespace, request)
         if usage is None or not usage.is_readable:
             return None
         samples = usage.samples(key.namespace)
@@ -147,32 +192,21 @@ class RestingAutoscalers:
         state, rest, memory = look.state, look.rest, look.state.memory
         if not state.may_stay(asked, self._status_interval, now):
             return False
-        if rest.side < 0 and self._options.guard and not self._is_recent(look.samples, now):
+        shrinks, span = rest.side < 0 and self._options.guard, look.samples.span
+        if shrinks and not is_recent(*span(), now, self._options.max_usage_age):
             return False
-        if look.hpa.status.current_replicas != rest.current or not self._observer.finds_unchanged(look.key, rest):
+        if look.hpa.status.current_replicas != rest.current or not self._alone.observer.finds_unchanged(look.key, rest):
             return False
         resting = resting_on(rest, asked, memory, self._options, now=now)
         # The decision itself is made when somebody asks for it, from the samples of its pods: the list would be kept
         # for as long as anybody rests on it.
-        again = partial(self._again, rest, look.row.samples_of(look.samples), memory, now)
-        if resting is None or resting.reasons != rest.reasons:
+        again = partial(self._alone.again, rest, look.row.keep(look.samples), memory, now)
+        if resting is None or resting.side != rest.side or resting.reasons != rest.reasons:
             return False
         if self._history.rested(look.key, now, resting, again) is None:
             return False
         state.memory, state.used = resting.found.memory, look.request.used
         return True
-
-    def _is_recent(self, samples: NamespaceSamples, now: datetime) -> bool:
-        return is_recent(*samples.span(), now, self._options.max_usage_age)
-
-    def _again(
-        self, rest: Rest, items: Sequence[PodMetrics], memory: Memory, now: datetime
-    ) -> tuple[ScaleDecision, Conclusion]:
-        """Return the decision that was not made, because it could only be the last one again."""
-        before, pods = rest.seen, rest.seen.pods
-        reading = without_impossible(resource_reading(items, rest.resource), rest.resource, pods, self._capacity())
-        decision = decide(replace(before, readings=(reading,)), memory, self._options, now=now)
-        return decision, conclude(decision)
 
 
 class _Look(NamedTuple):
@@ -184,4 +218,4 @@ class _Look(NamedTuple):
     rest: Rest
     request: MetricsRequest
     samples: NamespaceSamples
-    row: "Row"
+    row: Row

@@ -83,7 +83,7 @@ class SharedAnswers:
             task.add_done_callback(self._in_flight.discard)
             self._answers[question] = answer
             self._drop_older_than(now - max(request.max_age.total_seconds(), 60.0))
-        elif self._tally is not None:
+        elif self._tally is not None and request.used.get(question) != answer.serial:
             self._tally.shared(api)
         request.used[question] = answer.serial
         # Who is cancelled while waiting cancels the shield alone.

@@ -86,6 +86,7 @@ class DecisionHistory:
             proposal=resting.asked.proposal,
             stabilized=found.stabilized.replicas,
             rule=found.rule,
+            why=resting.why,
         )
         record.past.append(line)
         record.again = again
@@ -192,6 +193,11 @@ class HpaTelemetry:
             self._reconciles.add(seconds, "none", "none", times=count)
             self._metrics.add(seconds, _ACTIONS[side], "none", "Resource", times=count)
             self._shared.add("resource", times=count)
+
+    def rested_alone(self, side: int, seconds: float) -> None:
+        """Count one autoscaler with one resource metric found at rest, by what it asks for."""
+        self._reconciles.add(seconds, "none", "none")
+        self._metrics.add(seconds, _ACTIONS[side], "none", "Resource")
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the series of an autoscaler that is gone."""

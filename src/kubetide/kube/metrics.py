@@ -9,21 +9,23 @@ was asked for. None of these lists has pages, so a long one is decoded in slices
 a time share a budget of bytes (`client.answers`).
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 from urllib.parse import quote
 
-from kubetide.api.objects.metrics import ExternalMetricValue, MetricValue, NodeUsage, PodMetrics
+from kubetide.api.objects.metrics import ExternalMetricValue, MetricValue, NodeUsage, PodMetrics, UsagePages
 from kubetide.api.objects.scheme import NODE_USAGE, POD_METRICS, Resource
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.decoding import Foreign, Rejected, decode_page
 from kubetide.kube.client.errors import NotFound, ResponseTooLarge
-from kubetide.kube.client.transport import Response, largest_answer
+from kubetide.kube.client.transport import DocumentResponse, Response, largest_answer
 from kubetide.kube.scale import TargetReference, group_of_reference
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 RESOURCE_VERSIONS = ("v1beta1", "v1")
 """Versions of metrics.k8s.io that are known here, the one that the HPA of 1.37 asks for first."""
@@ -62,9 +64,12 @@ class ResourceMetrics:
         """Return the usage of the pods of a namespace, or of all but those that are `foreign`."""
         return _whole(*await self._items(POD_METRICS, namespace, selector, foreign))
 
-    async def readable_pods(self, namespace: str | None = None) -> tuple[list[PodMetrics], list[Rejected]]:
-        """Return the usage of the pods of a namespace, or of all, and which samples cannot be read."""
-        return await self._items(POD_METRICS, namespace, "")
+    async def readable_pods(self, namespace: str | None = None) -> tuple[list[PodMetrics] | UsagePages, list[Rejected]]:
+        """Return the usage of the pods of a namespace, or of all, and which samples cannot be read.
+
+        A server in this process gives columns, of which there is nothing that cannot be read.
+        """
+        return await self._served(POD_METRICS, lambda path: _pods(self._client, path), namespace)
 
     async def nodes(self, selector: str = "") -> tuple[NodeUsage, ...]:
         """Return the usage of all nodes."""
@@ -76,8 +81,15 @@ class ResourceMetrics:
     async def _items(
         self, resource: Resource[T], namespace: str | None, selector: str, foreign: Foreign | None = None
     ) -> tuple[list[T], list[Rejected]]:
+        query = {"labelSelector": selector}
+        return await self._served(
+            resource, lambda path: _items(self._client, path, resource.type, query, foreign), namespace
+        )
+
+    async def _served(self, resource: Resource[T], read: Callable[[str], Awaitable[R]], namespace: str | None) -> R:
+        """Read a path of the version that is served."""
         try:
-            return await self._items_in(self._version, resource, namespace, selector, foreign)
+            return await read(replace(resource, version=self._version).path(namespace=namespace))
         except NotFound:
             # v1 has the same shape; it is asked for only where v1beta1 is not served, and the other way round.
             served = await self._client.discovery.versions(resource.group, max_age=REDISCOVER)
@@ -85,13 +97,7 @@ class ResourceMetrics:
             if other == self._version:
                 raise
             self._version = other
-            return await self._items_in(other, resource, namespace, selector, foreign)
-
-    async def _items_in(
-        self, version: str, resource: Resource[T], namespace: str | None, selector: str, foreign: Foreign | None
-    ) -> tuple[list[T], list[Rejected]]:
-        path = replace(resource, version=version).path(namespace=namespace)
-        return await _items(self._client, path, resource.type, {"labelSelector": selector}, foreign)
+            return await read(replace(resource, version=other).path(namespace=namespace))
 
 
 class CustomMetrics:
@@ -173,10 +179,23 @@ async def _items(
         return await _decoded(client, path, kind, query, foreign)
 
 
+async def _pods(client: Client, path: str) -> tuple[list[PodMetrics] | UsagePages, list[Rejected]]:
+    async with client.answers.answer():
+        response = await client.request("GET", path)
+        if isinstance(response, DocumentResponse) and isinstance(response.document, UsagePages):
+            return response.document, []
+        return await _page(response, path, PodMetrics, None)
+
+
 async def _decoded(
     client: Client, path: str, kind: type[T], query: dict[str, str], foreign: Foreign | None
 ) -> tuple[list[T], list[Rejected]]:
-    response = await client.request("GET", path, query=_query(**query))
+    return await _page(await client.request("GET", path, query=_query(**query)), path, kind, foreign)
+
+
+async def _page(
+    response: Response, path: str, kind: type[T], foreign: Foreign | None
+) -> tuple[list[T], list[Rejected]]:
     _, items, rejected = await decode_page(_bounded(response, path), kind, what=path, foreign=foreign)
     return items, rejected
 

@@ -1,6 +1,9 @@
 """Answers of the three metrics APIs: resource usage, custom and external metric values."""
 
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+
+import msgspec
 
 from kubetide.api.objects.core import ResourceList
 from kubetide.api.objects.meta import ApiObject, ObjectReference, TypedObject
@@ -18,6 +21,24 @@ class PodMetrics(TypedObject, frozen=True, kw_only=True, gc=False):
     window: str = ""
     """A Go duration, such as `30s` or `1m0s`."""
     containers: tuple[ContainerUsage, ...] | None = None
+
+
+class UsageColumns(msgspec.Struct, frozen=True, eq=False):
+    """What a list of `PodMetrics` of one scrape says, for readers in the process of the server: a column each."""
+
+    names: Sequence[str]
+    """The same object as long as the same pods are listed, as are the labels."""
+    labels: Sequence[Mapping[str, str] | None]
+    timestamp: datetime
+    window: str
+    millis: Callable[[str], list[int] | None]
+    """Usage of a resource in thousandths, every container rounded up; None where each sample has to be looked at."""
+    items: Callable[[], bytes]
+    """The `PodMetrics` themselves, as a JSON list."""
+
+
+class UsagePages(dict[str, UsageColumns]):
+    """Columns by namespace."""
 
 
 class NodeUsage(TypedObject, frozen=True, kw_only=True, gc=False):

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from kubetide.embedded.apiserver.rest.requests import ADMIN, Answer, Request, User
+from kubetide.embedded.apiserver.rest.requests import ADMIN, Answer, DocumentAnswer, Request, User
 from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.kube.client.errors import ConnectionLost, RequestTimeout, error_from
-from kubetide.kube.client.transport import Response
+from kubetide.kube.client.transport import DocumentResponse, Response
 
 T = TypeVar("T")
 
@@ -51,6 +51,8 @@ class InProcessTransport:
             raise RequestTimeout(f"{method} {path}: no answer within {timeout} s") from error
         if not isinstance(answer, Answer):
             raise ConnectionLost(f"{method} {path}: a watch is opened with watch()")
+        if isinstance(answer, DocumentAnswer):
+            return DocumentResponse(answer.status, _headers(answer), document=answer.document, encode=answer.encode)
         return Response(answer.status, _headers(answer), answer.body)
 
     @asynccontextmanager

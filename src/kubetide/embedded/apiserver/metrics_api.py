@@ -5,12 +5,14 @@ handled here. Without a provider the groups do not exist, as on a cluster withou
 """
 
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
+from kubetide.api.objects.metrics import UsagePages
 from kubetide.api.objects.metrics_answers import usage_table, value_in_v1beta1
 from kubetide.embedded.apiserver.discovery import Listed
 from kubetide.embedded.apiserver.rest.render import answer_raw, wanted_form
-from kubetide.embedded.apiserver.rest.requests import Answer, Request, RequestTarget
+from kubetide.embedded.apiserver.rest.requests import Answer, DocumentAnswer, Request, RequestTarget
 from kubetide.embedded.apiserver.rest.status import Raw, method_not_allowed, no_such_path, not_found
 
 METRICS = "metrics.k8s.io"
@@ -30,6 +32,10 @@ class MetricsProvider(Protocol):
 
     def pod_items(self, namespace: str = "") -> bytes:
         """Return the PodMetrics of a namespace, or of all, as a JSON list."""
+        ...
+
+    def pod_columns(self, namespace: str = "") -> UsagePages | None:
+        """Return what `pod_items` says as columns, if that is how it is known."""
         ...
 
     def node_metrics(self, selector: str = "", name: str = "") -> list[Raw]:
@@ -90,7 +96,10 @@ def _usage(provider: MetricsProvider, request: Request, target: RequestTarget) -
     selector = request.query.get("labelSelector", "")
     form = wanted_form(request.accept)
     if target.plural == "pods" and form != "table" and not (target.name or request.query):
-        # What autoscalers ask for again and again: the list is there already, as the bytes of the answer.
+        # What autoscalers ask for again and again: the list is there already, as columns or as the bytes of the answer.
+        pages = provider.pod_columns(target.namespace)
+        if pages is not None:
+            return DocumentAnswer(200, b"", document=pages, encode=partial(_pod_list, pages))
         return Answer(200, _POD_LIST_HEAD + provider.pod_items(target.namespace) + b"}")
     if target.plural == "pods":
         items, kind = provider.pod_metrics(target.namespace, selector, target.name), "PodMetrics"
@@ -108,6 +117,11 @@ def _usage(provider: MetricsProvider, request: Request, target: RequestTarget) -
             raise not_found(METRICS, target.plural, target.name)
         return answer_raw({"kind": kind, "apiVersion": f"{METRICS}/v1beta1", **items[0]})
     return answer_raw({"kind": f"{kind}List", "apiVersion": f"{METRICS}/v1beta1", "metadata": {}, "items": items})
+
+
+def _pod_list(pages: UsagePages) -> bytes:
+    items = b",".join([page.items()[1:-1] for page in pages.values()])
+    return b"%s[%s]}" % (_POD_LIST_HEAD, items)
 
 
 def _custom(provider: MetricsProvider, request: Request, target: RequestTarget) -> Answer:

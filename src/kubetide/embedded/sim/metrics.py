@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kubetide.api.objects.metrics import UsagePages
 from kubetide.api.objects.metrics_answers import number_text, usage_text
 from kubetide.api.values.selectors import parse_selector
 from kubetide.embedded.apiserver.rest.status import Raw, not_found, unavailable
@@ -25,7 +26,7 @@ from kubetide.embedded.apiserver.rest.strategy import timestamp
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.load.curves import Curve, unit_hash
 from kubetide.embedded.sim.load.model import LoadModel
-from kubetide.embedded.sim.metrics_pages import TIME, Page, Watched, pages_of, template
+from kubetide.embedded.sim.metrics_pages import Page, Scraped, Watched, pages_of, template
 from kubetide.embedded.sim.node.kernel import Kernel
 from kubetide.embedded.sim.node.kubelet import Kubelets
 from kubetide.embedded.sim.world import NODES, PODS, World
@@ -48,8 +49,8 @@ class _Scrape:
     pages: dict[str, Page]
     ids: frozenset[str]
     nodes: dict[str, tuple[float, float]]
-    rendered: dict[str, bytes] | None = None
-    """The items of a list by namespace, as JSON; under the empty name those of all, once somebody asked for them."""
+    shown: Scraped | None = None
+    """What is served of it, once somebody asked."""
 
 
 @dataclass(slots=True)
@@ -155,11 +156,12 @@ class SimMetrics:
             pod = self._world.get(PODS, run.key)
             if running and len(running) == len(run.containers) and pod is not None:
                 metadata: Raw = {"name": run.key.name, "namespace": run.key.namespace}
-                if pod["metadata"].get("labels"):
-                    metadata["labels"] = pod["metadata"]["labels"]
+                labels = pod["metadata"].get("labels") or None
+                if labels:
+                    metadata["labels"] = labels
                 text = template(metadata, [name for name, _, _ in running])
                 containers = tuple((each, row) for _, each, row in running)
-                pods.append(Watched(run.uid, run.key.namespace, run.key.name, text, containers))
+                pods.append(Watched(run.uid, run.key.namespace, run.key.name, labels, text, containers))
         pods.sort(key=lambda each: (each.namespace, each.name))
         return pods
 
@@ -187,29 +189,44 @@ class SimMetrics:
 
     def pod_items(self, namespace: str = "") -> bytes:
         """Return PodMetrics of a namespace, or of all, as a JSON list; made once for all who read the same scrape."""
+        scraped = self._scraped()
+        if scraped is None or namespace:
+            return scraped.items(namespace) if scraped is not None else b"[]"
+        return b"[%s]" % b",".join([scraped.items(each)[1:-1] for each in scraped.pages])
+
+    def pod_columns(self, namespace: str = "") -> UsagePages:
+        """Return the same as columns."""
+        scraped = self._scraped()
+        found = UsagePages()
+        if scraped is not None:
+            for each in [namespace] if namespace else scraped.pages:
+                if each in scraped.pages:
+                    found[each] = scraped.columns(each)
+        return found
+
+    def _scraped(self) -> Scraped | None:
         self._check()
         served = self._served()
         if served is None:
-            return b"[]"
+            return None
         before, scrape = served
-        if scrape.rendered is None:
-            scrape.rendered = self._render(before, scrape)
-        if not namespace and "" not in scrape.rendered:
-            scrape.rendered[""] = b"[%s]" % b",".join([items[1:-1] for items in scrape.rendered.values()])
-        return scrape.rendered.get(namespace, b"[]")
+        if scrape.shown is None:
+            scrape.shown = self._show(before, scrape)
+        return scrape.shown
 
-    def _render(self, before: _Scrape, scrape: _Scrape) -> dict[str, bytes]:
+    def _show(self, before: _Scrape, scrape: _Scrape) -> Scraped:
         window = scrape.second - before.second
         shared = min(len(before.usage), len(scrape.usage))
         cores = np.zeros(len(scrape.usage))
         cores[:shared] = (scrape.usage[:shared] - before.usage[:shared]) / window
-        numbers = np.rint([cores * 1e9, scrape.memory / 1024]).astype(np.int64)
-        stamp = f'"timestamp":"{timestamp(scrape.at)}","window":"{window:g}s"'.encode()
-        pages = scrape.pages if before.ids is scrape.ids and not self.gaps else pages_of(self._seen(before, scrape))
-        return {
-            namespace: page.template.replace(TIME, stamp) % tuple(numbers[:, page.rows].T.ravel().tolist())
-            for namespace, page in pages.items()
-        }
+        text = f"{window:g}s"
+        return Scraped(
+            at=scrape.at,
+            window=text,
+            stamp=f'"timestamp":"{timestamp(scrape.at)}","window":"{text}"'.encode(),
+            numbers=np.rint([cores * 1e9, scrape.memory / 1024]).astype(np.int64),
+            pages=scrape.pages if before.ids is scrape.ids and not self.gaps else pages_of(self._seen(before, scrape)),
+        )
 
     def _seen(self, before: _Scrape, scrape: _Scrape) -> list[Watched]:
         """Return the pods of a scrape that were there before and did not fall into a gap."""

@@ -1,13 +1,19 @@
-"""PodMetrics as JSON with places for what differs from scrape to scrape, so that answering is filling in numbers."""
+"""PodMetrics with places for what differs from scrape to scrape, so that answering is filling in numbers.
 
-from dataclasses import dataclass
-from itertools import groupby
+Readers in this process are given the numbers as columns (`Scraped.columns`); JSON is made for those who read it, once.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from itertools import accumulate, groupby
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kubetide.api.objects.metrics import UsageColumns
 from kubetide.embedded.apiserver.rest.status import Raw
 
 TIME = b"\0"
@@ -21,6 +27,7 @@ class Watched:
     uid: str
     namespace: str
     name: str
+    labels: dict[str, str] | None
     template: bytes
     """What its metrics report, as JSON, with places for the time and for two numbers of each container."""
     containers: tuple[tuple[str, int], ...]
@@ -33,6 +40,65 @@ class Page:
 
     template: bytes
     rows: npt.NDArray[np.intp]
+    names: list[str]
+    labels: list[dict[str, str] | None]
+    firsts: npt.NDArray[np.intp] | None
+    """Where the containers of each pod begin; None where each pod has one."""
+
+
+@dataclass(slots=True)
+class Scraped:
+    """What the scrape of a moment shows: nanos of CPU and KiB of memory by row, and on which pages."""
+
+    at: datetime
+    window: str
+    stamp: bytes
+    numbers: npt.NDArray[np.int64]
+    pages: dict[str, Page]
+    _items: dict[str, bytes] = field(default_factory=dict)
+    _columns: dict[str, UsageColumns] = field(default_factory=dict)
+
+    def items(self, namespace: str) -> bytes:
+        """Return the metrics of a namespace as a JSON list, made once."""
+        found = self._items.get(namespace)
+        if found is None:
+            page = self.pages.get(namespace)
+            found = b"[]"
+            if page is not None:
+                values = tuple(self.numbers[:, page.rows].T.ravel().tolist())
+                found = page.template.replace(TIME, self.stamp) % values
+            self._items[namespace] = found
+        return found
+
+    def columns(self, namespace: str) -> UsageColumns:
+        """Return the metrics of a namespace that has pods as columns."""
+        found = self._columns.get(namespace)
+        if found is None:
+            page = self.pages[namespace]
+            found = self._columns[namespace] = UsageColumns(
+                names=page.names,
+                labels=page.labels,
+                timestamp=self.at.astimezone(UTC).replace(microsecond=0),
+                window=self.window,
+                millis=partial(self._millis, page),
+                items=partial(self.items, namespace),
+            )
+        return found
+
+    def _millis(self, page: Page, resource: str) -> list[int] | None:
+        """Return thousandths as a reader of the texts would find them: CPU in nanos, rounded up, memory in KiB."""
+        if resource == "cpu":
+            values = -(-self.numbers[0, page.rows] // 1_000_000)
+        elif resource == "memory":
+            values = self.numbers[1, page.rows] * 1_024_000
+        else:
+            return None
+        if len(values) and values.min() < 0:
+            return None
+        if page.firsts is not None:
+            values = np.add.reduceat(values, page.firsts)
+        found: list[int] = values.tolist()
+        return found
 
 
 def pages_of(pods: list[Watched]) -> dict[str, Page]:
@@ -40,8 +106,14 @@ def pages_of(pods: list[Watched]) -> dict[str, Page]:
     pages: dict[str, Page] = {}
     for namespace, group in groupby(pods, key=lambda pod: pod.namespace):
         members = list(group)
-        rows = [row for pod in members for _, row in pod.containers]
-        pages[namespace] = Page(b"[%s]" % b",".join([pod.template for pod in members]), np.array(rows, dtype=np.intp))
+        counts = [len(pod.containers) for pod in members]
+        pages[namespace] = Page(
+            template=b"[%s]" % b",".join([pod.template for pod in members]),
+            rows=np.array([row for pod in members for _, row in pod.containers], dtype=np.intp),
+            names=[pod.name for pod in members],
+            labels=[pod.labels for pod in members],
+            firsts=None if max(counts) == 1 else np.array([0, *accumulate(counts[:-1])], dtype=np.intp),
+        )
     return pages
 
 

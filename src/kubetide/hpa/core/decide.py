@@ -289,9 +289,9 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
     stabilized, limited, minimum = normalized.stabilized, normalized.limited, minimum_of(spec)
     why = ""
     if proposal > current:
-        why = f"{choice.description} above target"
+        why = above_target(choice)
     elif proposal < current:
-        why = "All metrics below target"
+        why = BELOW_TARGET
     if current == 0 and limited.replicas < minimum:
         # The minimum was raised while the target was at zero: waking up goes to the new one at least.
         limited = replace(limited, replicas=minimum)
@@ -316,6 +316,11 @@ def _normalized(base: ScaleDecision, choice: Choice, options: Options, now: date
         limited=limited,
         held=normalized.held,
     )
+
+
+def above_target(choice: Choice) -> str:
+    """Return why a target should grow."""
+    return f"{choice.description} above target"
 
 
 def able_to_scale(conditions: Conditions, stabilized: Stabilized, now: datetime) -> Conditions:
@@ -355,6 +360,7 @@ def _sentence(text: str) -> str:
 
 
 _REMEMBERED = "A recommendation of {} replicas is still inside its stabilization window"
+BELOW_TARGET = "All metrics below target"
 _BELOW_MINIMUM = "Current number of replicas below minReplicas"
 _STABILIZED_TEXT = {
     READY_FOR_NEW_SCALE: "the recommended size needs no stabilization",

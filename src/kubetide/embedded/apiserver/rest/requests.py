@@ -7,7 +7,7 @@
 Path segments arrive still quoted; each is unquoted by itself, so a name cannot smuggle in a slash.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import unquote
@@ -59,6 +59,18 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
     content_type: str = "application/json"
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class DocumentAnswer(Answer, frozen=True, kw_only=True):
+    """An answer of which readers in this process take the value; the body is made for others."""
+
+    document: object
+    encode: Callable[[], bytes]
+
+    @property  # type: ignore[misc]  # stands in for the field of an answer whose bytes are there
+    def body(self) -> bytes:
+        """The whole answer."""
+        return self.encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ new. `millis` gives them as plain numbers for autoscalers that are looked at tog
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 
-from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.objects.metrics import PodMetrics, UsageColumns
+from kubetide.api.values.codec import decode
 from kubetide.api.values.quantity import milli_value
 from kubetide.api.values.selectors import Selector
 from kubetide.errors import QuantityError
@@ -26,15 +27,21 @@ LARGEST_PLAIN = 2**50
 class Filing:
     """Which samples there are in a list, in order, and where those with a label stand."""
 
-    def __init__(self, items: Sequence[PodMetrics]) -> None:
-        self.names = [item.metadata.name for item in items]
-        self.labels = [item.metadata.labels for item in items]
+    def __init__(self, names: Sequence[str], labels: Sequence[Mapping[str, str] | None]) -> None:
+        self.names = names
+        self.labels = labels
         self._filed: dict[str, defaultdict[str, list[int]]] = {}
         self._unlabelled: dict[str, list[int]] = defaultdict(list)
         if not all(self.labels):
-            for position, (name, labels) in enumerate(zip(self.names, self.labels, strict=True)):
-                if not labels:
+            for position, (name, found) in enumerate(zip(names, labels, strict=True)):
+                if not found:
                     self._unlabelled[name].append(position)
+
+    def lists(self, names: Sequence[str], labels: Sequence[Mapping[str, str] | None]) -> bool:
+        """Return whether these are the samples that are filed, in the same order."""
+        if names is self.names and labels is self.labels:
+            return True
+        return names == self.names and labels == self.labels
 
     def positions(self, selector: Selector, pod_names: Iterable[str]) -> Sequence[int]:
         """Return where the samples of the pods stand that the selector matches; `pod_names` are the matching pods."""
@@ -66,27 +73,51 @@ class Filing:
 class NamespaceSamples:
     """The usage of the pods of one namespace at one time."""
 
-    def __init__(self, items: Sequence[PodMetrics], before: Filing | None = None) -> None:
+    def __init__(self, items: Sequence[PodMetrics] | UsageColumns, before: Filing | None = None) -> None:
         """`before` is the filing of an earlier list, which is kept if it is that of this one too."""
-        self.items = items
         self._millis: dict[str, list[int]] = {}
-        self.filing = before if before is not None and _is_filing_of(before, items) else Filing(items)
-
         self._span: tuple[datetime, datetime] | None = None
+        self._columns: UsageColumns | None = None
+        self._listed: Sequence[PodMetrics] | None = None
+        if isinstance(items, UsageColumns):
+            self._columns = items
+            names, labels = items.names, items.labels
+            if names:
+                self._span = items.timestamp, items.timestamp
+        else:
+            self._listed = items
+            names, labels = [item.metadata.name for item in items], [item.metadata.labels for item in items]
+        self.filing = before if before is not None and before.lists(names, labels) else Filing(names, labels)
+
+    @property
+    def _items(self) -> Sequence[PodMetrics]:
+        """The samples themselves, which are made of columns when first needed."""
+        if self._listed is None:
+            self._listed = decode(self._columns.items(), list[PodMetrics]) if self._columns is not None else ()
+        return self._listed
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.filing.names)
 
     def span(self) -> tuple[datetime, datetime]:
         """Return when the oldest and the newest sample were taken."""
         if self._span is None:
-            times = [item.timestamp or ZERO_TIME for item in self.items]
+            times = [item.timestamp or ZERO_TIME for item in self._items]
             self._span = min(times, default=ZERO_TIME), max(times, default=ZERO_TIME)
         return self._span
 
     def select(self, selector: Selector, pod_names: Iterable[str]) -> list[PodMetrics]:
         """Return the samples of the pods that the selector matches; `pod_names` are the matching pods."""
-        return list(map(self.items.__getitem__, self.filing.positions(selector, pod_names)))
+        return list(map(self._items.__getitem__, self.filing.positions(selector, pod_names)))
+
+    def keep(
+        self, pick: Callable[[Sequence[PodMetrics]], tuple[PodMetrics, ...]]
+    ) -> Callable[[], Sequence[PodMetrics]]:
+        """Return the picked samples but the last, for later: a whole list must not be kept for the sake of a few."""
+        if self._columns is None:
+            picked = pick(self._items)[:-1]
+            return lambda: picked
+        return lambda: pick(self._items)[:-1]
 
     def millis(self, resource: str) -> list[int]:
         """Return the usage of each sample in thousandths where it is plain, `NOT_PLAIN` elsewhere; at the end a 0."""
@@ -97,9 +128,12 @@ class NamespaceSamples:
         return found
 
     def _amounts(self, resource: str) -> list[int]:
-        found = plain_amounts(self.items, resource)
-        if found is None or not all(map(_is_window, {item.window for item in self.items})):
-            return [_plain_millis(item, resource) for item in self.items]
+        columns = self._columns.millis(resource) if self._columns is not None else None
+        if columns is not None and max(columns, default=0) <= LARGEST_PLAIN:
+            return columns
+        found = plain_amounts(self._items, resource)
+        if found is None or not all(map(_is_window, {item.window for item in self._items})):
+            return [_plain_millis(item, resource) for item in self._items]
         return found
 
 
@@ -109,12 +143,6 @@ def by_namespace(items: Iterable[PodMetrics]) -> dict[str, list[PodMetrics]]:
     for item in items:
         split[item.metadata.namespace].append(item)
     return split
-
-
-def _is_filing_of(filing: Filing, items: Sequence[PodMetrics]) -> bool:
-    return filing.names == [item.metadata.name for item in items] and filing.labels == [
-        item.metadata.labels for item in items
-    ]
 
 
 def _is_window(text: str) -> bool:

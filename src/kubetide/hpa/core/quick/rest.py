@@ -3,7 +3,7 @@
 Most autoscalers, most of the time, have the pods they had, all of them long since ready, and the size they should have:
 usage is within the tolerance of the target, or they are at their minimum, or a window keeps them. Then only three
 things can move: the proposal, the window of recommendations, and what the status shows. `still_at_rest` looks at
-these and at nothing else, and a proposal on the other side of the size or another size end the rest.
+these and at nothing else, and another size ends the rest.
 Whatever else differs from the last reconcile, and everything that is not plain (more than one metric, annotations, pods
 that start), is left to `decide`. That is the rule: where this module has an answer, it is the one `decide` would give.
 Where the status is out of date, because usage moved or the size stays for another reason, `status_at_rest` is the one
@@ -23,7 +23,14 @@ from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaStatus
 from kubetide.api.values.quantity import milli_value
 from kubetide.errors import QuantityError
 from kubetide.hpa.core.behavior import Rules
-from kubetide.hpa.core.decide import able_to_scale, metrics_of, scaling_limited, tolerance_of
+from kubetide.hpa.core.decide import (
+    BELOW_TARGET,
+    able_to_scale,
+    above_target,
+    metrics_of,
+    scaling_limited,
+    tolerance_of,
+)
 from kubetide.hpa.core.describe import metric_status, source_of
 from kubetide.hpa.core.evaluate import all_sane
 from kubetide.hpa.core.observation import (
@@ -58,6 +65,8 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
     current: int
     side: int
     """Where the proposal was: 1 above the size, -1 below, 0 for the size itself."""
+    above: str
+    """Why the size should grow, where the proposal is above it."""
     rules: Rules | None
     reasons: tuple[str, str]
     """Why the window and the limits left the size as it is."""
@@ -80,6 +89,10 @@ class Resting(msgspec.Struct, frozen=True, kw_only=True):
 
     asked: Asked
     found: Normalized
+    side: int
+    """Where the proposal is now."""
+    why: str
+    """What the proposal asks for, in words."""
 
     @property
     def reasons(self) -> tuple[str, str]:
@@ -114,7 +127,7 @@ def rest_of(
     stabilized, limited = decision.stabilized, decision.limited
     if source is None or result.spec.type != "Resource" or proposal is None or stabilized is None or limited is None:
         return None
-    if result.refused or decision.proposal is None:
+    if result.refused or decision.proposal is None or decision.choice is None:
         return None
     if not isinstance(seen.pods, PodList) or not same_beside_metrics(hpa.status, outcome.status):
         return None
@@ -143,6 +156,7 @@ def rest_of(
         shown=_shown(hpa),
         current=current,
         side=_side(decision.proposal, current),
+        above=above_target(decision.choice),
         rules=decision.rules,
         reasons=(stabilized.reason, limited.reason),
     )
@@ -153,7 +167,8 @@ def rest_after_write(rest: Rest, resting: Resting, status: HpaStatus, hpa: Horiz
     before = rest.seen.hpa
     if not (same_but_for_status(before, hpa) and same_beside_metrics(status, hpa.status)):
         return None
-    return replace(rest, seen=replace(rest.seen, hpa=hpa), shown=_shown(hpa), reasons=resting.reasons)
+    seen = replace(rest.seen, hpa=hpa)
+    return replace(rest, seen=seen, shown=_shown(hpa), side=resting.side, reasons=resting.reasons)
 
 
 def same_but_for_status(before: HorizontalPodAutoscaler, hpa: HorizontalPodAutoscaler) -> bool:
@@ -196,8 +211,13 @@ def ask(rest: Rest, samples: Mapping[str, Sample]) -> Asked | None:
             usage = utilization_of(samples, rest.requests, rest.utilization)
     except MetricFailure:
         return None
+    return asked_for(rest, usage, len(samples))
+
+
+def asked_for(rest: Rest, usage: Usage, count: int) -> Asked:
+    """Return what the usage of so many pods asks for."""
     covered = rest.tolerance.covers(usage.ratio)
-    proposal = rest.current if covered else max(0, rounded_up(usage.ratio * float(len(samples))))
+    proposal = rest.current if covered else max(0, rounded_up(usage.ratio * float(count)))
     shown = rest.shown
     if shown is None:
         return Asked(proposal, same=False, near=False, usage=usage)
@@ -207,11 +227,14 @@ def ask(rest: Rest, samples: Mapping[str, Sample]) -> Asked | None:
 
 def resting_on(rest: Rest, asked: Asked, memory: Memory, options: Options, *, now: datetime) -> Resting | None:
     """Return how a reconcile ends that finds everything as it was but the proposal; None if that ends the rest."""
-    if memory.recommendations is None or _side(asked.proposal, rest.current) != rest.side:
+    if memory.recommendations is None:
         return None
-    spec, window = rest.seen.hpa.spec, options.downscale_window
-    found = normalize(asked.proposal, rest.current, memory, spec, rest.rules, window, now=now)
-    return Resting(asked=asked, found=found) if found.limited.replicas == rest.current else None
+    current, window = rest.current, options.downscale_window
+    found = normalize(asked.proposal, current, memory, rest.seen.hpa.spec, rest.rules, window, now=now)
+    if found.limited.replicas != current:
+        return None
+    side = _side(asked.proposal, current)
+    return Resting(asked=asked, found=found, side=side, why=("", rest.above, BELOW_TARGET)[side])
 
 
 def status_at_rest(rest: Rest, resting: Resting, options: Options, *, now: datetime) -> HpaStatus:

@@ -26,22 +26,19 @@ from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
 from kubetide.stats.buckets import Ints
 from kubetide.stats.instants import MICROSECOND, microseconds
+from kubetide.stats.prometheus_ranges import PrometheusAnswer, Slice, slice_points, slices
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.core.feeding import NO_BOUNDS, Refused
 from kubetide.vpa.recommender.core.history.prometheus_queries import (
     FIRST_SLICE_POINTS,
-    PrometheusAnswer,
     Series,
-    Slice,
     cpu_query,
     history_range,
     label_query,
     memory_query,
     read_labels,
     read_series,
-    slice_points,
-    slices,
 )
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason

@@ -10,7 +10,7 @@ from aiohttp.test_utils import TestServer
 
 from kubetide.errors import Unavailable
 from kubetide.recommend.prometheus_usage import CPU_METRIC, OOM_METRIC
-from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
+from kubetide.stats.prometheus_ranges import PrometheusAnswer
 
 TOKEN = "t0k3n"
 Raw = dict[str, Any]

@@ -178,12 +178,30 @@ def _hpa(deps: Dependencies, settings: Any) -> list[Component]:
     from kubetide.hpa.controller import HpaController
 
     def make(recorder: EventRecorder) -> Component:
-        controller = HpaController(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng)
+        past = _past_loads(deps, settings) if settings.prometheus else None
+        controller = HpaController(deps.client, deps.clock, settings, deps.telemetry, recorder, deps.rng, past)
         if deps.dry_run is not None:
             controller.on_decision(deps.dry_run.decided)
         return controller
 
     return _with_recorder(deps, "horizontal-pod-autoscaler", make)
+
+
+def _past_loads(deps: Dependencies, settings: Any) -> Any:
+    """Return what reads past load, from the Prometheus that the horizontal autoscaler is told of."""
+    from kubetide.hpa.headroom.past_loads import PastLoads
+    from kubetide.vpa.recommender.prometheus import PrometheusHttp, trusting
+    from kubetide.vpa.recommender.settings import RecommenderSettings
+
+    asked = RecommenderSettings(
+        prometheus_address=settings.prometheus,
+        prometheus_bearer_token_file=settings.prometheus_token_file,
+        prometheus_query_timeout="1m",
+    )
+    tls = trusting(settings.prometheus_ca_file, "hpa-prometheus-ca-file") if settings.prometheus_ca_file else None
+    # Its telemetry is the recommender's by name, so it has one of its own.
+    prometheus = PrometheusHttp(asked, Telemetry(), deps.clock, tls=tls)
+    return PastLoads(prometheus, deps.clock, deps.rng, settings.headroom_history)
 
 
 def _recommender(deps: Dependencies, settings: Any) -> list[Component]:

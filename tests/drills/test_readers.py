@@ -38,10 +38,11 @@ from kubetide.slo.core.config import (
     NodeSLOConfig,
     NormalizationState,
 )
+from kubetide.stats.prometheus_ranges import read_any
 from kubetide.vpa.recommender.core.aggregate import Tuning
 from kubetide.vpa.recommender.core.checkpoint import read_checkpoint
 from kubetide.vpa.recommender.core.estimator import Estimation
-from kubetide.vpa.recommender.core.history.prometheus_queries import read_any, read_labels, read_series
+from kubetide.vpa.recommender.core.history.prometheus_queries import read_labels, read_series
 from kubetide.vpa.recommender.core.tuning import tuned
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from nodeworld import World

@@ -21,10 +21,10 @@ from kubetide.api.values.selectors import parse_selector
 from kubetide.clock import SystemClock
 from kubetide.errors import KubetideError
 from kubetide.kube.client.certificates import issue, make_ca
+from kubetide.stats.prometheus_ranges import MAX_POINTS
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.recommender.core.checkpoint import checkpoints
 from kubetide.vpa.recommender.core.entities import VpaState
-from kubetide.vpa.recommender.core.history.prometheus_queries import MAX_POINTS
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.recommend import Options, recommend
 from kubetide.vpa.recommender.prometheus import PrometheusHistory, PrometheusHttp

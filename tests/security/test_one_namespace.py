@@ -9,13 +9,13 @@ from urllib.parse import unquote
 
 import pytest
 
+from kubetide.api.values.promql import matcher, selector_matchers
 from kubetide.api.values.schedule import LONGEST_WINDOW, MOST_WINDOWS, ScheduleError, parse_windows
 from kubetide.api.values.selectors import parse_selector
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import InvalidInput
 from kubetide.kube.client.client import Client
 from kubetide.kube.metrics import ExternalMetrics
-from kubetide.metrics.core.promql import matcher, selector_matchers
 from kubetide.testing.builders import make_deployment, make_vpa
 from kubetide.vpa.recommender.core.adaptive.saved import read_state
 from kubetide.vpa.recommender.core.oom import read_floor

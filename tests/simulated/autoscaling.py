@@ -18,6 +18,7 @@ from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import DEPLOYMENTS
 from kubetide.hpa.controller import HpaController
+from kubetide.hpa.headroom.past_loads import PastLoads
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response, Transport
@@ -149,6 +150,7 @@ async def autoscaler(
     user: User | str | None = None,
     seed: int = 0,
     interfere: Interference | None = None,
+    past: PastLoads | None = None,
 ) -> AsyncIterator[Running]:
     """Run the horizontal autoscaler beside the cluster; an error of it is an error of the test."""
     meddler = Meddler(cluster.transport(user))
@@ -157,6 +159,7 @@ async def autoscaler(
     announce = Instruments(telemetry).of("hpa")
     client = Client(meddler, clock=cluster.clock, rng=Random(seed), announce=announce)
     recorder = EventRecorder(client, clock=cluster.clock, component="horizontal-pod-autoscaler")
-    controller = HpaController(client, cluster.clock, settings or HpaSettings(), telemetry, recorder, Random(seed))
+    chosen = settings or HpaSettings()
+    controller = HpaController(client, cluster.clock, chosen, telemetry, recorder, Random(seed), past)
     async with running(controller, recorder):
         yield Running(cluster, controller, telemetry, meddler)

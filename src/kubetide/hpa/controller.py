@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubetide import tracing
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
@@ -24,7 +24,7 @@ from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.observation import ScaleDecision, memory_for
 from kubetide.hpa.core.takeover import FIELD_MANAGER, stance_notes, wrote_ever
 from kubetide.hpa.core.trace import shown_time
-from kubetide.hpa.headroom_store import HeadroomStore
+from kubetide.hpa.headroom.store import HeadroomStore
 from kubetide.hpa.metrics_cache import MetricsReader, WholeCluster
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
 from kubetide.hpa.own_writes import OwnWrites
@@ -53,6 +53,9 @@ from kubetide.kube.scale import ScaleClient
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from kubetide.hpa.headroom.past_loads import PastLoads
+
 log = get_logger("hpa")
 
 JITTER = (0.9, 1.1)
@@ -77,10 +80,10 @@ class HpaController(Controller):
         telemetry: Telemetry,
         recorder: Recorder,
         rng: random.Random,
+        past: "PastLoads | None" = None,
     ) -> None:
-        self._clock = clock
-        self._settings = settings
-        self._rng = rng
+        """`past` shows the load before today, for headroom that is to be learned."""
+        self._clock, self._settings, self._rng = clock, settings, rng
         leadership = _leadership(client, clock, settings, rng)
         writer = leadership.writer
         namespace = settings.namespace or None
@@ -100,8 +103,7 @@ class HpaController(Controller):
         self._loop = KeyedLoop(QUEUE_NAME, self.reconcile, clock=clock, workers=settings.workers)
         self._rest_loop = KeyedLoop("autoscalers at rest", self._reconcile_slot, clock=clock)
         writer.announce(self._loop.queue)
-        self._claims = Claims()
-        self._history = DecisionHistory(settings.history)
+        self._claims, self._history = Claims(), DecisionHistory(settings.history)
         self._instruments = HpaTelemetry(telemetry, self._history, autoscalers=lambda: len(self._states))
         scales = ScaleClient(writer)
         self._metrics = MetricsReader(
@@ -114,8 +116,7 @@ class HpaController(Controller):
         )
         targets = ScaleWatch(client, clock, settings)
         pods, owners = PodCache(self._pods.store), PodOwners(writer, clock, rng)
-        self._own_writes = OwnWrites()
-        self._built_in = BuiltInWatch(writer, clock, settings)
+        self._own_writes, self._built_in = OwnWrites(), BuiltInWatch(writer, clock, settings)
         planned, about = PlannedRequests(client, clock, settings), (scales, clock, settings, pods, self._claims)
         observer = Observer(*about, self._metrics, targets, owners=owners, planned=planned)
         alone = RestingAlone(clock, settings, observer, self._metrics, lambda: self._nodes.capacity)
@@ -124,7 +125,7 @@ class HpaController(Controller):
             clock,
             settings,
             observer=observer,
-            headrooms=HeadroomStore(writer, clock, settings.options.downscale_window),
+            headrooms=HeadroomStore(writer, clock, settings, past),
             built_in=self._built_in,
             writer=DecisionWriter(
                 writer,
@@ -157,7 +158,7 @@ class HpaController(Controller):
             "hpa",
             clock=clock,
             caches=(self._hpas, self._pods, self._nodes, *planned.caches),
-            loops=(self._loop, self._rest_loop),
+            loops=(self._loop, self._rest_loop, *(() if past is None else (past.loop,))),
             leadership=leadership,
             sharded=(self._hpas, self._pods, targets),
             background=(

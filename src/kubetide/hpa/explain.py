@@ -172,6 +172,7 @@ def _headroom(headroom: dict[str, Any]) -> Iterable[str]:
     )
     against = f"cost {_short(headroom.get('cost'))} against {_short(headroom.get('plainCost'))} of the plain rule"
     yield f"              {'in force' if headroom.get('proven') else 'silent, not proven'}: {against}"
+    yield f"              learned {headroom.get('origin')}"
 
 
 def _arrow(trace: dict[str, Any]) -> str:

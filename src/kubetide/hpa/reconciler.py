@@ -37,7 +37,8 @@ from kubetide.hpa.core.quick.rest import (
 )
 from kubetide.hpa.core.quick.rows import Row
 from kubetide.hpa.core.takeover import WARN_EVERY, Stance, wrote_ever
-from kubetide.hpa.headroom_store import HeadroomStore, KeptHeadroom
+from kubetide.hpa.headroom.kept import KeptHeadroom
+from kubetide.hpa.headroom.store import HeadroomStore
 from kubetide.hpa.observer import Observed, Observer
 from kubetide.hpa.own_writes import OwnWrites
 from kubetide.hpa.settings import HpaSettings
@@ -109,7 +110,6 @@ class Reconciler:
         self._status_interval = settings.status_interval
         self._observer = observer
         self._headrooms = headrooms
-        self._learned = settings.learned
         self._built_in = built_in
         self._writer = writer
         self._own_writes = own_writes
@@ -183,8 +183,7 @@ class Reconciler:
         request: MetricsRequest,
     ) -> tuple[Observed, ScaleDecision]:
         decision = self._decision(seen.observation, state)
-        headroom = overrides.headroom if self._learned else None
-        learned = self._headrooms.learn(state.headroom, headroom, period, seen.observation, decision)
+        learned = self._headrooms.learn(state.headroom, overrides, period, seen.observation, decision)
         if learned is not None:
             decision = self._decision(seen.observation, state, learned)
         if decision.rescale and not seen.fresh:

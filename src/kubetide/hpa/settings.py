@@ -112,6 +112,36 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
             'annotations ask for; `kubetide.io/learned: "off"` does the same for one.',
         ),
     ] = True
+    prometheus: Annotated[
+        str,
+        Doc(
+            "Where Prometheus answers, such as http://prometheus.monitoring.svc:9090: learned headroom then begins "
+            "with the past load of a target (usage of containers as cAdvisor counts it). Empty: it learns live.",
+            flag="hpa-prometheus",
+        ),
+    ] = ""
+    prometheus_token_file: Annotated[
+        str, Doc("Bearer token to show to Prometheus, a file.", flag="hpa-prometheus-token-file")
+    ] = ""
+    prometheus_ca_file: Annotated[
+        str, Doc("CA of Prometheus' certificate, a file. Empty: the system's.", flag="hpa-prometheus-ca-file")
+    ] = ""
+    headroom_history: Annotated[
+        timedelta,
+        Doc(
+            "How much past load learned headroom begins with, at most 46,080 sync periods (8 days of 15s). Each day "
+            "takes a second of CPU, once per autoscaler.",
+            flag="hpa-headroom-history",
+        ),
+    ] = timedelta(days=8)
+    headroom_queries: Annotated[
+        bool,
+        Doc(
+            "Honour kubetide.io/hpa-headroom-query, a query for the past load of a target. Whoever may write "
+            "autoscalers may then ask Prometheus anything.",
+            flag="hpa-headroom-queries",
+        ),
+    ] = False
     selection_strategy: Annotated[
         SelectionStrategy,
         Doc(
@@ -248,6 +278,12 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
                 raise SettingsError("must be 0 or above", field=f"horizontal-pod-autoscaler-{name}")
         if self.max_usage_age < timedelta(0):
             raise SettingsError("must be 0 or above", field="hpa-max-usage-age")
+        if self.prometheus and not self.prometheus.startswith(("http://", "https://")):
+            raise SettingsError(
+                f"{self.prometheus!r} is not a URL such as http://127.0.0.1:9090", field="hpa-prometheus"
+            )
+        if self.headroom_history <= timedelta(0):
+            raise SettingsError("must be above 0", field="hpa-headroom-history")
         _ = self.compat_rules
         _ = self.shard_selector
         excluded = {

@@ -15,6 +15,7 @@ import aiohttp
 
 from kubetide.api.objects.metrics_answers import number_text
 from kubetide.api.values.codec import decode_raw
+from kubetide.api.values.promql import selector_matchers
 from kubetide.api.values.selectors import Selector, parse_selector
 from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
@@ -24,7 +25,6 @@ from kubetide.log import get_logger
 from kubetide.metrics.answer_cache import AnswerCache
 from kubetide.metrics.cluster_view import ClusterView
 from kubetide.metrics.core.adapter_rules import Catalog, Rules, Source, catalog, external_query, object_query
-from kubetide.metrics.core.promql import selector_matchers
 from kubetide.metrics.core.requests import CUSTOM, EXTERNAL, Question
 from kubetide.metrics.core.statuses import bad_request
 from kubetide.metrics.core.values import MOST_VALUES, bounded_labels

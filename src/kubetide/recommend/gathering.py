@@ -17,7 +17,7 @@ from kubetide.recommend.metrics_usage import Watch, watch_usage
 from kubetide.recommend.opencost import node_prices
 from kubetide.recommend.prometheus_usage import Cost, PrometheusUsage, Question
 from kubetide.recording.prometheus_proxy import find_prometheus
-from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
+from kubetide.stats.prometheus_ranges import PrometheusAnswer
 from kubetide.vpa.recommender.prometheus import Prometheus
 
 AUTO = "auto"

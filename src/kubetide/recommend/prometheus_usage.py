@@ -34,13 +34,7 @@ from kubetide.recommend.core.matching import PodMatcher
 from kubetide.recommend.core.workloads import ContainerKey, Usage, Workload, key_of
 from kubetide.replay.core.policies import OomKill
 from kubetide.stats.buckets import Floats
-from kubetide.vpa.recommender.core.history.prometheus_queries import (
-    MAX_POINTS,
-    LabelledSeries,
-    PrometheusAnswer,
-    read_any,
-    slices,
-)
+from kubetide.stats.prometheus_ranges import MAX_POINTS, LabelledSeries, PrometheusAnswer, read_any, slices
 from kubetide.vpa.recommender.prometheus import Prometheus
 
 CPU_METRIC = "container_cpu_usage_seconds_total"

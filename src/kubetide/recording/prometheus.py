@@ -25,18 +25,14 @@ from kubetide.recording.core.layout import ABSENT
 from kubetide.recording.tables import write_size
 from kubetide.recording.writer import MOST_CPU_MICROS, Writer
 from kubetide.stats.buckets import Floats, Ints
+from kubetide.stats.prometheus_ranges import LabelledSeries, PrometheusAnswer, read_any, slice_points, slices
 from kubetide.vpa.recommender.core.history.prometheus_queries import (
     FIRST_SLICE_POINTS,
-    LabelledSeries,
-    PrometheusAnswer,
     Series,
     cpu_query,
     memory_query,
-    read_any,
     read_series,
     selector,
-    slice_points,
-    slices,
 )
 from kubetide.vpa.recommender.prometheus import Prometheus
 from kubetide.vpa.recommender.settings import RecommenderSettings

@@ -16,7 +16,7 @@ from kubetide.api.values.codec import decode
 from kubetide.errors import InvalidInput, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError
-from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
+from kubetide.stats.prometheus_ranges import PrometheusAnswer
 
 _LABEL = "app.kubernetes.io/name"
 

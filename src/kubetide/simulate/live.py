@@ -26,7 +26,7 @@ from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.log import get_logger
 from kubetide.simulate.recorded import autoscaler
-from kubetide.vpa.recommender.core.history.prometheus_queries import read_any
+from kubetide.stats.prometheus_ranges import read_any
 from kubetide.vpa.recommender.prometheus import Prometheus
 
 log = get_logger(__name__)

@@ -143,6 +143,10 @@ class Ensemble:
         shares = {name: weight / total for name, weight in weights.items()}
         return Forecast(value=blended / total, parts=spoken, weights=shares)
 
+    def keep_seasons(self, other: "Ensemble") -> None:
+        """Take over how the minutes of another one's seasons moved."""
+        self._seasons = other._seasons
+
     def saved(self) -> dict[str, Any]:
         """Return what was learned about the forecasters; seasons fill again from the series itself."""
         return {"errors": [round(error, 5) for error in self.errors], "counts": list(self.counts)}

@@ -47,6 +47,8 @@ def test_defaults_are_those_of_upstream() -> None:
         {"hpa-feature-gates": "HPAConfigurableTolerence=true"},
         {"hpa-feature-gates": "HPAConfigurableTolerance=maybe"},
         {"hpa-feature-gates": "HPAConfigurableTolerance"},
+        {"hpa-prometheus": "prometheus:9090"},
+        {"hpa-headroom-history": "0s"},
     ],
     ids=str,
 )

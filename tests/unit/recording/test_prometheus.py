@@ -17,8 +17,8 @@ from kubetide.recording.prometheus import PrometheusRecorder, Span
 from kubetide.recording.prometheus_proxy import find_prometheus
 from kubetide.recording.reader import Recording
 from kubetide.recording.writer import Writer
+from kubetide.stats.prometheus_ranges import PrometheusAnswer
 from kubetide.testing import Cluster
-from kubetide.vpa.recommender.core.history.prometheus_queries import PrometheusAnswer
 from kubetide.vpa.recommender.settings import RecommenderSettings
 
 pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")

@@ -1,7 +1,6 @@
 """How Prometheus is reached, as options of every verb that asks it: tokens, headers, certificates, signatures."""
 
 import os
-import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from kubetide.clock import Clock
 from kubetide.errors import InvalidInput
 from kubetide.recommend.core.sigv4 import AwsCredentials, signed_headers
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.recommender.prometheus import PrometheusHttp
+from kubetide.vpa.recommender.prometheus import PrometheusHttp, trusting
 from kubetide.vpa.recommender.settings import RecommenderSettings
 
 _OPTIONS = (
@@ -62,18 +61,10 @@ def prometheus_settings(url: str, given: Mapping[str, Any]) -> RecommenderSettin
 def prometheus_at(url: str, given: Mapping[str, Any], clock: Clock) -> PrometheusHttp:
     """Return Prometheus at a URL, asked as the options say."""
     settings = prometheus_settings(url, given)
-    tls = _trusting(given["prometheus_ca"]) if given["prometheus_ca"] else None
+    tls = trusting(str(given["prometheus_ca"]), "--prometheus-ca") if given["prometheus_ca"] else None
     headers = dict(pair(text, "--prometheus-header") for text in given["headers"])
     sign = _signer(given["prometheus_sigv4"], clock, os.environ)
     return PrometheusHttp(settings, Telemetry(), clock, headers=headers, tls=tls, sign=sign)
-
-
-def _trusting(file: Path) -> ssl.SSLContext:
-    """Return what trusts the certificates of a file."""
-    try:
-        return ssl.create_default_context(cafile=str(file))
-    except (ssl.SSLError, OSError) as error:
-        raise InvalidInput(f"{file} has no certificates in PEM form: {error}", field="--prometheus-ca") from error
 
 
 def _signer(

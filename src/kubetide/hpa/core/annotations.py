@@ -10,6 +10,7 @@
 | kubetide.io/hpa-selection-strategy | LabelSelector, OwnerReference | which pods count: all matched, or those owned   |
 | kubetide.io/hpa-fallback-max-age   | a duration, default 10m      | how long the last known good proposal is good   |
 | kubetide.io/hpa-headroom           | learned, learned-below, off  | headroom from the target's own forecast errors  |
+| kubetide.io/hpa-headroom-query     | PromQL                       | the past demand of the target, in full replicas |
 | kubetide.io/learned                | on, off                      | off: nothing learned decides (the kill switch)  |
 
 A value that cannot be used has no effect and is named in an event.
@@ -37,6 +38,7 @@ SELECTION_STRATEGY = "kubetide.io/hpa-selection-strategy"
 FALLBACK = "kubetide.io/hpa-fallback"
 FALLBACK_MAX_AGE = "kubetide.io/hpa-fallback-max-age"
 HEADROOM = "kubetide.io/hpa-headroom"
+HEADROOM_QUERY = "kubetide.io/hpa-headroom-query"
 LEARNED = "kubetide.io/learned"
 HEADROOM_STATE = "kubetide.io/hpa-headroom-state"
 """Written by kubetide itself: what was learned so far."""
@@ -46,6 +48,7 @@ LAST_KNOWN_GOOD = "last-known-good"
 SHORTEST_PERIOD = timedelta(seconds=1)
 LONGEST_PERIOD = timedelta(hours=1)
 DEFAULT_MAX_AGE = timedelta(minutes=10)
+LONGEST_QUERY = 4096
 
 
 class HeadroomMode(StrEnum):
@@ -81,6 +84,7 @@ class Overrides:
     selection: SelectionStrategy | None = None
     fallback: Fallback | None = None
     headroom: HeadroomMode | None = None
+    headroom_query: str | None = None
     problems: tuple[str, ...] = field(default=())
 
 
@@ -134,6 +138,7 @@ def overrides_of(annotations: Mapping[str, str] | None) -> Overrides:
         selection=read(SELECTION_STRATEGY, _selection),
         fallback=read(FALLBACK, partial(_fallback, max_age=annotations.get(FALLBACK_MAX_AGE))),
         headroom=read(HEADROOM, _headroom),
+        headroom_query=read(HEADROOM_QUERY, _query),
     )
     # However badly spelt, whoever touches the switch does not trust what was learned.
     if read(LEARNED, _switch, invalid=False) is False:
@@ -178,6 +183,12 @@ def _headroom(text: str) -> HeadroomMode | None:
         return None if text == "off" else HeadroomMode(text)
     except ValueError as error:
         raise InvalidInput(f"{text!r} is not one of learned, learned-below, off") from error
+
+
+def _query(text: str) -> str:
+    if not text.strip() or len(text) > LONGEST_QUERY:
+        raise InvalidInput(f"a query has 1 to {LONGEST_QUERY} characters")
+    return text
 
 
 def _selection(text: str) -> SelectionStrategy:

@@ -147,6 +147,7 @@ def _headroom(decision: ScaleDecision) -> dict[str, Any] | None:
     advice = learned.advice
     return {
         "mode": learned.mode.value,
+        "origin": learned.origin,
         "proven": advice.proven,
         "demand": round(learned.demand, 3),
         "forecast": round(advice.forecast.value, 3),

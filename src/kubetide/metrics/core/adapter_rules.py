@@ -20,8 +20,8 @@ from typing import Any
 import re2
 
 from kubetide.api.values.codec import parse_yaml
+from kubetide.api.values.promql import matcher
 from kubetide.errors import InvalidInput
-from kubetide.metrics.core.promql import matcher
 
 _PLURALS = {"namespace": "namespaces", "node": "nodes", "pod": "pods", "service": "services", "ingress": "ingresses"}
 _PLACES = ("<<.Series>>", "<<.LabelMatchers>>", "<<.GroupBy>>")

@@ -21,27 +21,24 @@ import numpy as np
 
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import Clock
-from kubetide.errors import KubetideError, Unavailable
+from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.pacing import Backoff
 from kubetide.log import get_logger
 from kubetide.stats.buckets import Ints
 from kubetide.stats.instants import MICROSECOND, microseconds
+from kubetide.stats.prometheus_ranges import PrometheusAnswer, Slice, slice_points, slices
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.core.feeding import NO_BOUNDS, Refused
 from kubetide.vpa.recommender.core.history.prometheus_queries import (
     FIRST_SLICE_POINTS,
-    PrometheusAnswer,
     Series,
-    Slice,
     cpu_query,
     history_range,
     label_query,
     memory_query,
     read_labels,
     read_series,
-    slice_points,
-    slices,
 )
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
@@ -125,7 +122,7 @@ class PrometheusHttp:
         settings = self._settings
         token = settings.prometheus_bearer_token
         if not token and settings.prometheus_bearer_token_file:
-            token = Path(settings.prometheus_bearer_token_file).read_text().strip()
+            token = _text_of(settings.prometheus_bearer_token_file)
         if token:
             return {"Authorization": f"Bearer {token}"}
         user, password = settings.username, settings.password
@@ -146,6 +143,14 @@ class PrometheusHttp:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         return context
+
+
+def trusting(file: str, field: str) -> ssl.SSLContext:
+    """Return what trusts the certificates of a file."""
+    try:
+        return ssl.create_default_context(cafile=file)
+    except (ssl.SSLError, OSError) as error:
+        raise InvalidInput(f"{file} has no certificates in PEM form: {error}", field=field) from error
 
 
 class PrometheusHistory:
@@ -250,6 +255,13 @@ async def load_history(
     except KubetideError as error:
         log.warning("history is not available, going on without", error=str(error))
     return history.refused
+
+
+def _text_of(file: str) -> str:
+    try:
+        return Path(file).read_text().strip()
+    except OSError as error:
+        raise Unavailable(f"the token for Prometheus cannot be read: {error}") from error
 
 
 def _range(query: str, part: Slice, step: int) -> dict[str, str]:

@@ -5,11 +5,11 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubetide.api.values.promql import literal, matcher, quoted, selector_matchers
 from kubetide.api.values.selectors import parse_selector
 from kubetide.errors import InvalidInput
 from kubetide.metrics.core.adapter_rules import catalog, external_query, object_query, read_rules
 from kubetide.metrics.core.backends import read_backends
-from kubetide.metrics.core.promql import literal, matcher, quoted, selector_matchers
 
 CONFIG = """
 rules:

@@ -267,6 +267,13 @@ class Headroom:
         if plain is not None:
             self._next[-2] = plain
 
+    def anew(self, replicas: int) -> "Headroom":
+        """Return one that knows what was learned, seasons too, and has no pods that start and nothing that waits."""
+        fresh = Headroom(self._terms, replicas=replicas, floor=self._floor)
+        fresh.restore(self.saved())
+        fresh._ensemble.keep_seasons(self._ensemble)
+        return fresh
+
     def saved(self) -> dict[str, Any]:
         """Return what was learned, small enough to live in an annotation; seasons and backlogs are not part of it."""
         return {

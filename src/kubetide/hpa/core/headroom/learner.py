@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import isfinite
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from kubetide.errors import InvalidInput
 from kubetide.hpa.core.annotations import HeadroomMode
 from kubetide.hpa.core.choice import Choice
 from kubetide.hpa.core.evaluate import MetricResult
+from kubetide.hpa.core.headroom.past_load import PastStep
 from kubetide.hpa.core.pods import count_ready, ready_condition
 
 # It computes with NumPy, which takes a tenth of a second to load: not before an autoscaler asks to learn.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kubetide.hpa.core.headroom.advice import Advice, Headroom, Terms
 
 DESCRIPTION: Final = "learned headroom"
+LIVE: Final = "live"
 _LONGEST_START: Final = timedelta(minutes=10)
 _SAMPLE_AGE: Final = timedelta(seconds=15)
 """How old a sample usually is when it is seen (metrics-server's default resolution): forecasts reach further by it."""
@@ -51,6 +53,8 @@ class LearnedCount:
     demand: float
     advice: "Advice"
     step_seconds: int
+    origin: str
+    """What it was learned from."""
 
 
 def with_headroom(choice: Choice, learned: LearnedCount | None) -> Choice:
@@ -107,6 +111,9 @@ class HeadroomLearner:
         self._proposals: deque[int] = deque(maxlen=steps)
         self._at: int | None = None
         self._last: LearnedCount | None = None
+        self._recalled: deque[int] = deque((replicas,), maxlen=terms.lead_steps + 1)
+        self.origin = LIVE
+        """What it learned from, in words."""
 
     def fits(self, mode: HeadroomMode, spec: HpaSpec, period: timedelta) -> bool:
         """Return whether it was made for these bounds, this mode and this period."""
@@ -135,8 +142,34 @@ class HeadroomLearner:
                 which * self.terms.step_seconds, demand, ready=ready, asked=asked, plain=self._plain()
             )
         self._at = step
-        self._last = LearnedCount(mode=self.mode, demand=demand, advice=advice, step_seconds=self.terms.step_seconds)
+        self._last = LearnedCount(
+            mode=self.mode,
+            demand=demand,
+            advice=advice,
+            step_seconds=self.terms.step_seconds,
+            origin=self.origin,
+        )
         return self._last
+
+    def recall(self, past: PastStep, tolerance: float) -> None:
+        """Learn from a step of the past, the oldest first, as if the plain rule alone had scaled the target then.
+
+        A pod serves once it has been wanted for as long as pods take to start.
+        """
+        missed = 0 if self._at is None else past.step - self._at - 1
+        if missed > _MOST_MISSED:
+            self._begin_anew(self._recalled[-1])
+            missed = 0
+        elif missed < 0:
+            return
+        for which in range(past.step - missed, past.step + 1):
+            asked = self._recalled[-1]
+            near = abs(past.wanted / asked - 1) <= tolerance
+            self._proposals.append(asked if near else ceil(past.wanted))
+            at, plain = which * self.terms.step_seconds, self._plain()
+            self._headroom.advise(at, past.demand, ready=min(self._recalled), asked=asked, plain=plain)
+            self._recalled.append(plain)
+        self._at = past.step
 
     def saved(self) -> dict[str, Any]:
         """Return what was learned, for `restore`."""
@@ -153,9 +186,7 @@ class HeadroomLearner:
         return min(max(*self._proposals, self.terms.minimum), self.terms.maximum)
 
     def _begin_anew(self, replicas: int) -> None:
-        saved = self._headroom.saved()
-        self._headroom = self._fresh(replicas)
-        self._headroom.restore(saved)
+        self._headroom = self._headroom.anew(replicas)
         self._proposals.clear()
 
     def _fresh(self, replicas: int) -> "Headroom":

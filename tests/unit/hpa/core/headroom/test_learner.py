@@ -44,7 +44,7 @@ def learned(replicas: int, *, proven: bool = True, mode: HeadroomMode = Headroom
         plain_cost=6.5,
         proven=proven,
     )
-    return LearnedCount(mode=mode, demand=4.0, advice=advice, step_seconds=15)
+    return LearnedCount(mode=mode, demand=4.0, advice=advice, step_seconds=15, origin="live")
 
 
 def choice(replicas: int, **more: Any) -> Choice:

@@ -9,17 +9,13 @@ import pytest
 from kubetide.api.objects.capacity import Capacity
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import Unavailable
+from kubetide.stats.prometheus_ranges import PrometheusAnswer
 from kubetide.vpa.recommender.core.history.prometheus_queries import (
-    MAX_POINTS,
-    PrometheusAnswer,
-    Slice,
     cpu_query,
     label_query,
     memory_query,
     read_labels,
     read_series,
-    slice_points,
-    slices,
 )
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.plausible import Bounds
@@ -53,17 +49,6 @@ def test_a_plain_label_metric_is_asked_over_the_whole_history() -> None:
     assert label_query(SETTINGS) == '(up{job="kubernetes-pods"})[8d:1h]'
     ranged = RecommenderSettings(metric_for_pod_labels="kube_pod_labels{}[8d]")
     assert label_query(ranged) == "kube_pod_labels{}[8d]"
-
-
-def test_slices_cover_every_step_once() -> None:
-    found = list(slices(0, 100, 10, 4))
-    assert found == [Slice(0, 30, 4), Slice(40, 70, 4), Slice(80, 100, 3)]
-    assert list(slices(0, 5, 10, 4)) == [Slice(0, 0, 1)]
-
-
-@pytest.mark.parametrize(("count", "points"), [(0, MAX_POINTS), (1, MAX_POINTS), (20_000, 100), (10**9, 1)])
-def test_more_series_make_shorter_slices(count: int, points: int) -> None:
-    assert slice_points(count) == points
 
 
 def test_samples_are_sorted_and_what_is_no_number_is_left_out() -> None:

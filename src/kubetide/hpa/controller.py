@@ -140,7 +140,6 @@ class HpaController(Controller):
             clock,
             settings,
             hpas=self._hpas,
-            states=self._states,
             observer=observer,
             metrics=self._metrics,
             built_in=self._built_in,

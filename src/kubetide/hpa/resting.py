@@ -17,6 +17,7 @@ from kubetide.api.objects.capacity import Capacity
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.hpa.builtin_controller import BuiltInWatch
 from kubetide.hpa.core.annotations import SelectionStrategy
@@ -56,7 +57,6 @@ class RestingAutoscalers:
         settings: HpaSettings,
         *,
         hpas: Informer[HorizontalPodAutoscaler],
-        states: Mapping[ObjectKey, HpaState],
         observer: Observer,
         metrics: MetricsReader,
         built_in: BuiltInWatch,
@@ -72,7 +72,6 @@ class RestingAutoscalers:
         # Who owns a pod and how old it is in a rollout is found out for each by itself.
         self._applies = not settings.rollout_aware and settings.selection_strategy is SelectionStrategy.LABEL_SELECTOR
         self._hpas = hpas
-        self._states = states
         self._observer = observer
         self._metrics = metrics
         self._built_in = built_in
@@ -94,9 +93,9 @@ class RestingAutoscalers:
         """Reconcile those that are due; return those for which that was all."""
         started, now = self._clock.monotonic(), self._clock.now()
         rested: dict[ObjectKey, int] = {}
-        for look, asked in self._asked(due):
+        for look, row, asked in self._asked(due):
             try:
-                if asked is not None and self._rests(look, asked, now):
+                if asked is not None and self._rests(look, row, asked, now):
                     rested[look.key] = look.rest.side
             except Exception as error:  # one must not keep the others from their reconcile, and may still have its own
                 log.exception(CANNOT_TELL, autoscaler=str(look.key), error=str(error))
@@ -104,30 +103,36 @@ class RestingAutoscalers:
             self._instruments.rested(rested.values(), (self._clock.monotonic() - started) / len(due))
         return rested.keys()
 
-    def _asked(self, due: Mapping[ObjectKey, HpaState]) -> Iterable[tuple["_Look", Asked | None]]:
+    def _asked(self, due: Mapping[ObjectKey, HpaState]) -> Iterable[tuple["_Look", "Row", Asked | None]]:
         """Return what usage asks of those that are due, worked out for all of them at once.
 
         For these alone: where samples wake autoscalers, there is another list of usage for almost every slot.
         """
-        looks, used, capacity = list[_Look](), list[int](), self._capacity()
-        for key, state in due.items():
-            try:
-                if (found := self._look_at(key, state, capacity)) is not None:
-                    looks.append(found[0])
-                    used.append(found[1])
-            except Exception as error:  # as above
-                log.exception(CANNOT_TELL, autoscaler=str(key), error=str(error))
-        if not looks:
+        if not due:
             return ()
         # NumPy is not loaded before there is something to compute with it.
-        from kubetide.hpa.core.quick.together import ask_together
+        from kubetide.hpa.core.quick.together import ask_together, row_of, used_by
 
-        return zip(looks, ask_together([look.row for look in looks], used), strict=True)
+        looks: list[_Look] = []
+        rows: list[Row] = []
+        used: list[int] = []
+        capacity = self._capacity()
+        for key, state in due.items():
+            try:
+                look = self._look_at(key, state)
+                if look is None:
+                    continue
+                rest, samples = look.rest, look.samples
+                row = state.row = row_of(rest, look.selector, samples, state.row)
+                used.append(used_by(row, samples, at_most=capacity.smallest.get(rest.resource)))
+                looks.append(look)
+                rows.append(row)
+            except Exception as error:  # as above
+                log.exception(CANNOT_TELL, autoscaler=str(key), error=str(error))
+        return zip(looks, rows, ask_together(rows, used), strict=True)
 
-    def _look_at(self, key: ObjectKey, state: HpaState, capacity: Capacity) -> tuple["_Look", int] | None:
-        """Return an autoscaler that is as it was, and what its pods use; None if it is not, or nobody knows."""
-        from kubetide.hpa.core.quick.together import row_of, used_by
-
+    def _look_at(self, key: ObjectKey, state: HpaState) -> "_Look | None":
+        """Return an autoscaler that is as it was, with its usage; None if it is not, or nobody knows."""
         hpa, rest = self._hpas.store.get(key), state.rest
         if hpa is None or rest is None or rest.seen.hpa is not hpa or wrote_ever(hpa.metadata.managed_fields):
             return None
@@ -137,12 +142,10 @@ class RestingAutoscalers:
         usage = self._metrics.known_usage(key.namespace, request)
         if usage is None or not usage.is_readable:
             return None
-        samples = usage.samples(key.namespace)
-        row = state.row = row_of(rest, selector_of(rest.seen.scale.selector), samples, state.row)
-        look = _Look(key, state, hpa, rest, request, samples, row)
-        return look, used_by(row, samples, at_most=capacity.smallest.get(rest.resource))
+        selector = selector_of(rest.seen.scale.selector)
+        return _Look(key, state, hpa, rest, selector, request, usage.samples(key.namespace))
 
-    def _rests(self, look: "_Look", asked: Asked, now: datetime) -> bool:
+    def _rests(self, look: "_Look", row: "Row", asked: Asked, now: datetime) -> bool:
         """End the reconcile of one, if it can be ended here; return whether it was."""
         state, rest, memory = look.state, look.rest, look.state.memory
         if not state.may_stay(asked, self._status_interval, now):
@@ -152,11 +155,11 @@ class RestingAutoscalers:
         if look.hpa.status.current_replicas != rest.current or not self._observer.finds_unchanged(look.key, rest):
             return False
         resting = resting_on(rest, asked, memory, self._options, now=now)
-        # The decision itself is made when somebody asks for it, from the samples of its pods: the list would be kept
-        # for as long as anybody rests on it.
-        again = partial(self._again, rest, look.row.samples_of(look.samples), memory, now)
         if resting is None or resting.reasons != rest.reasons:
             return False
+        # The decision itself is made when somebody asks for it, from the samples of its pods: the list would be kept
+        # for as long as anybody rests on it.
+        again = partial(self._again, rest, row.samples_of(look.samples), memory, now)
         if self._history.rested(look.key, now, resting, again) is None:
             return False
         state.memory, state.used = resting.found.memory, look.request.used
@@ -182,6 +185,6 @@ class _Look(NamedTuple):
     state: HpaState
     hpa: HorizontalPodAutoscaler
     rest: Rest
+    selector: Selector
     request: MetricsRequest
     samples: NamespaceSamples
-    row: "Row"

@@ -35,7 +35,9 @@ def lease(*, created: float = 600, renewed: float | None = 5, holder: str = "our
         pytest.param(lease(patching="true"), True, id="patches"),
         pytest.param(lease(patching="false"), False, id="does-not-patch"),
         pytest.param(lease(patching="false", patching_by="ours"), False, id="the-holder-does-not-patch"),
-        pytest.param(lease(patching="false", patching_by="ours", holder="upstream"), True, id="said-by-one-who-is-gone"),
+        pytest.param(
+            lease(patching="false", patching_by="ours", holder="upstream"), True, id="said-by-one-who-is-gone"
+        ),
     ],
 )
 def test_the_updater_acts_on_a_fresh_lease_only(given: Lease, fine: bool) -> None:

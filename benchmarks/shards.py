@@ -125,6 +125,10 @@ class Component(Protocol):
         ...
 
 
+PARTS = (1, 2 / 3, 2 / 15)
+"""Of a Lease's duration: all of it, the renew deadline, the retry period."""
+
+
 class Autoscalers:
     """The horizontal autoscaler, and when each workload was reconciled."""
 
@@ -132,6 +136,10 @@ class Autoscalers:
         settings = HpaSettings(sync_period=timedelta(seconds=options.period), shards=ShardMode.AUTO, take_over=True)
         self.controller = Measured(client, client.clock, settings, Telemetry(), Silent(), Random(seed))
         self.controller.note_reconciles(client.clock.monotonic)
+        shards = self.controller._leadership
+        assert isinstance(shards, ShardMembership)
+        for each in (shards, shards._together):
+            each._duration, each._deadline, each._period = (options.lease_duration * part for part in PARTS)
 
     def done(self) -> int:
         return sum(map(len, self.controller.reconciles.values()))
@@ -161,7 +169,7 @@ class Recommenders:
     """The recommender, and how long its loops take."""
 
     def __init__(self, client: Client, seed: int, options: argparse.Namespace) -> None:
-        times = [timedelta(seconds=options.lease_duration * part) for part in (1, 2 / 3, 2 / 15)]
+        times = [timedelta(seconds=options.lease_duration * part) for part in PARTS]
         settings = RecommenderSettings(
             interval=timedelta(seconds=options.period),
             shards=ShardMode.AUTO,
@@ -427,7 +435,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--period", type=float, default=15.0)
-    parser.add_argument("--lease-duration", type=float, default=15.0, help="of the recommender")
+    parser.add_argument("--lease-duration", type=float, default=15.0, help="of replicas, in seconds")
     parser.add_argument("--server-shards", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--changing", type=float, default=0.01, help="share of workloads whose usage moves")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds after which a step is given up")

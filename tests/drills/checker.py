@@ -132,7 +132,7 @@ def lost(events: Iterable[Event], *, restored: Sequence[datetime] = ()) -> Itera
             makers[key] = who
         if event.resource == "verticalpodautoscalercheckpoints" and event.verb != "delete":
             yield from _fewer_samples(event, key, samples, checkpoint_of)
-        if event.kind == "verticalpodautoscalers/status" and who == "recommender":
+        if event.kind == "verticalpodautoscalers/status" and who in ("recommender", ""):
             yield from _fewer_recommendations(event, key, recommended)
 
 
@@ -182,7 +182,7 @@ def _fewer_recommendations(event: Event, key: Key, recommended: dict[Key, set[st
     now = set(targets(status))
     missing = recommended.get(key, set()) - now
     recommended[key] = now
-    if missing:
+    if missing and component(event.user):
         yield f"{event} has no recommendation for {', '.join(sorted(missing))} any more"
 
 
@@ -194,32 +194,46 @@ def done_twice(events: Iterable[Event], *, restored: Sequence[datetime] = ()) ->
     evicted: set[tuple[str, str, str]] = set()
     counts: dict[Key, int] = {}
     sizes: dict[Key, tuple[str, Any]] = {}
-    leases: dict[str, dict[tuple[str, str], str]] = {}
+    leases = _Leases()
     past = _Restores(restored)
     for event in events:
         if past.just_before(event):
             evicted.clear()
             counts.clear()
             sizes.clear()
-            leases.clear()
+            leases = _Leases()
         if not event.accepted or event.verb not in WRITES:
             continue
         who = component(event.user)
         if event.resource == "leases":
-            _note_holder(event, leases.setdefault(who, {}))
+            leases.note(event, who)
             continue
-        if who in LEADERS and event.resource not in SHARED:
-            holders = leases.get(who, {})
-            if len(holders) == 1 and event.user not in holders.values():
-                holder = next(iter(holders.values())) or "nobody"
-                yield f"{event} while the Lease belongs to {holder}"
+        if who in LEADERS and event.resource not in SHARED and (holder := leases.other(who, event.user)):
+            yield f"{event} while the Lease belongs to {holder}"
         yield from _acts_again(event, who, evicted, counts, sizes)
 
 
-def _note_holder(event: Event, holders: dict[tuple[str, str], str]) -> None:
-    spec = event.body.get("spec") if isinstance(event.body, dict) else None
-    if spec is not None and "holderIdentity" in spec:
-        holders[event.namespace, event.name] = event.user if spec["holderIdentity"] else ""
+class _Leases:
+    """Who holds which Lease, also upstream's components, and which Leases belong to which component of kubetide."""
+
+    def __init__(self) -> None:
+        self._holders: dict[tuple[str, str], str] = {}
+        self._own: dict[str, set[tuple[str, str]]] = {}
+
+    def note(self, event: Event, who: str) -> None:
+        """Take note of a write to a Lease."""
+        spec = event.body.get("spec") if isinstance(event.body, dict) else None
+        if spec is not None and "holderIdentity" in spec:
+            lease = (event.namespace, event.name)
+            self._holders[lease] = event.user if spec["holderIdentity"] else ""
+            if who:
+                self._own.setdefault(who, set()).add(lease)
+
+    def other(self, who: str, user: str) -> str:
+        """Return who holds the only Lease of a component instead of a user; empty if he does, or there are more."""
+        own = self._own.get(who, set())
+        holders = {self._holders[lease] for lease in own}
+        return (next(iter(holders)) or "nobody") if len(own) == 1 and user not in holders else ""
 
 
 def _acts_again(

@@ -135,7 +135,7 @@ def drill(
             told["cpu_seconds"] = time.process_time() - began
             found = run.judge()
             told |= {"value": value, "writes": found.writes, "acts": found.acts, "logs": len(run.logs)}
-            assert found.offences == []
+            assert found.offences == [], "\n".join(found.offences)
             assert found.writes or not (made.writes and run.logs), "the checker saw no write of kubetide"
             assert made.keeps(value), f"{made.figure}: {quantity(value, made.unit)}, allowed {made.limit}"
 

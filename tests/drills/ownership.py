@@ -22,7 +22,7 @@ OWN: dict[str, dict[str, tuple[str, ...]]] = {
     "slo": {
         "nodes/status": ("status.allocatable.", "status.capacity."),
         "nodes": ("metadata.annotations.", "metadata.labels."),
-        "nodeslos": ("spec",),
+        "nodeslos": ("spec", "metadata.resourceVersion"),
         "nodemetrics": ("spec",),
         "noderesourcetopologies": ("zones", "metadata.annotations", "metadata.resourceVersion"),
     },

@@ -1,6 +1,5 @@
 """Bad days: fail-over, a server that is away and comes back older, clocks that jump, requests that fail, full disks."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -8,11 +7,10 @@ from random import Random
 from typing import Any
 
 from drills.drill import Run, drill
-from drills.stage import MASTERS, Replica, Scene, play
-from drills.test_horizontal import AT_ONCE, count, external, scales
+from drills.stage import Scene, play
+from drills.test_horizontal import AT_ONCE, count, external
 from kubetide import crds
 from kubetide.clock import Clock
-from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.load.scenario import Scenario
 from kubetide.kube.client.errors import ConnectionLost
 from kubetide.kube.client.transport import Response
@@ -218,82 +216,3 @@ def test_a_day_on_which_every_hundredth_request_fails(run: Run) -> float:
         return longest
 
     return play(run, main, scenario=SLOW)
-
-
-@drill(
-    "migration",
-    shows="kubetide's autoscaler and the built-in one of Kubernetes hand over to each other, there and back, at "
-    "ten random "
-    "moments while the load changes",
-    figure="changes of the count beyond those of the load",
-    bound=0,
-    unit="changes",
-)
-def test_autoscalers_hand_over_at_any_moment(run: Run) -> float:
-    async def main(scene: Scene) -> float:
-        await web(scene, replicas=4)
-        random, wanted, changes = Random(5), 4, 0
-        ours: Replica | None = await scene.start("hpa")
-        upstream = BuiltIn(scene)
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(upstream.run())
-            for _ in range(10):
-                await scene.pass_time(seconds=random.uniform(60, 180))
-                new = random.choice([size for size in range(4, 9) if size != wanted])
-                wanted, changes = new, changes + 1
-                wish(scene, wanted)
-                await scene.pass_time(seconds=random.uniform(0, 20))
-                if ours is not None:
-                    ours.stop()
-                    ours, upstream.acts = None, True
-                else:
-                    upstream.acts = False
-                    ours = await scene.start("hpa")
-                await seconds_until(scene, partial(_all_are, scene, {"web": wanted}), minutes=5)
-            task.cancel()
-        return len(scales(scene)) - changes
-
-    return play(run, main, scenario=SLOW)
-
-
-class BuiltIn:
-    """Stands for the autoscaler of kube-controller-manager: its Lease, its user, its period of 15 seconds."""
-
-    LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-    SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
-
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._client = scene.cluster.client(User("system:kube-controller-manager", MASTERS))
-        self.acts = False
-        self._held = False
-
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(1)
-            if self.acts or self._held:
-                await self._hold(self.acts)
-            if self.acts and int(self._scene.cluster.elapsed()) % 15 == 0:
-                await self._scale()
-
-    async def _hold(self, held: bool) -> None:
-        stamp = f"{self._scene.now:%Y-%m-%dT%H:%M:%S.000000Z}"
-        await self._scene.cluster.apply(
-            {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "metadata": {"name": "kube-controller-manager", "namespace": "kube-system"},
-                "spec": {"holderIdentity": "node-1" if held else "", "leaseDurationSeconds": 15, "renewTime": stamp},
-            }
-        )
-        self._held = held
-
-    async def _scale(self) -> None:
-        queue = self._scene.cluster.metrics.external("default", "queue-web")
-        wanted = int(float(queue[0]["value"]))
-        if count(self._scene) != wanted:
-            body = b'{"spec":{"replicas":%d}}' % wanted
-            await self._client.request(
-                "PATCH", self.SCALE, body=body, content_type="application/merge-patch+json",
-                query={"fieldManager": "kube-controller-manager"},
-            )  # fmt: skip

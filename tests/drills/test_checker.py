@@ -118,6 +118,14 @@ FINE = {
         lease(9, "kubetide-hpa-2"),
         scale(10, 4, "kubetide-hpa-2"),
     ],
+    "a-lease-that-upstream-gave-back": [
+        made(2),
+        lease(1, "kubetide-hpa-1"),
+        lease(5, "upstream"),
+        scale(6, 3, "upstream"),
+        lease(9, "kubetide-hpa-1"),
+        scale(10, 4),
+    ],
     "samples-that-add-up": [checkpoint(1, 10), checkpoint(2, 10), checkpoint(3, 11)],
     "a-checkpoint-whose-vpa-is-gone": [
         checkpoint(1, 10, "create"),
@@ -161,6 +169,7 @@ LOST = {
     "a-nodemetric-whose-node-is-there": [event(3, "kubetide-slo-1", "delete", "nodemetrics", "node-1")],
     "samples": [checkpoint(1, 10), checkpoint(2, 9)],
     "a-recommendation": [recommendation(1, "100m"), recommendation(2, None)],
+    "a-recommendation-of-upstream": [recommendation(1, "100m", "upstream"), recommendation(2, None)],
 }
 
 
@@ -177,6 +186,7 @@ TWICE = {
     "a-count-that-was-made-so": [made(2), scale(1, 2)],
     "a-size": [resize(1, "100m"), resize(2, "100m")],
     "a-write-of-a-replica-that-lost-its-lease": [lease(1, "kubetide-hpa-1"), lease(9, "kubetide-hpa-2"), scale(10, 4)],
+    "a-write-while-upstream-holds-the-lease": [lease(1, "kubetide-hpa-1"), lease(9, "upstream"), scale(10, 4)],
     "a-write-after-the-lease-was-given-back": [
         lease(1, "kubetide-hpa-1"),
         lease(9, "kubetide-hpa-1", ""),

@@ -14,14 +14,26 @@ from drills.drill import Run, drill, needs
 from drills.existing import module, run_tests
 from drills.stage import MASTERS, Scene, play
 from drills.test_horizontal import AT_ONCE, count
+from embedded_server import running
+from kubetide import crds
+from kubetide.api.values.quantity import parse_quantity
+from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.rest.requests import User
+from kubetide.embedded.apiserver.server import ApiServer
+from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.load.scenario import Scenario
 from kubetide.install.objects import manifests
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import METRICS_LIMIT, Response
+from kubetide.kube.control.manager import running as working
+from kubetide.kube.control.recorder import EventRecorder
 from kubetide.settings import COMPONENTS
-from kubetide.testing.builders import make_deployment, make_hpa, make_vpa
+from kubetide.telemetry import Telemetry
+from kubetide.testing.builders import make_container, make_deployment, make_hpa, make_pod, make_vpa
+from kubetide.vpa.recommender.loop import Recommender
+from simulated.recommending import VPAS as VPA_KIND
 from simulated.recommending import recommended
+from simulated.usage import PodUsageOnly
 
 MIB = 2**20
 AUTOSCALER = User("kubetide-hpa-1", MASTERS)
@@ -161,14 +173,85 @@ def test_permissions_are_those_of_the_golden_file(run: Run) -> float:
 
 @drill(
     "prometheus-back-fill",
-    shows="eight days of history are read from a real Prometheus within its limit of samples, in slices, and "
-    "after an "
-    "outage in the middle: the model is the one that live samples would have given",
-    figure="tests of that tier that fail",
+    shows="eight days of history are read from a real Prometheus within its limit of samples, in slices, and after an "
+    "outage; then a recommender starts while it is down, and waits: what it publishes is what live samples would have "
+    "given, and until then what was recommended before stays",
+    figure="amounts of that recommendation, of four, that differ, and tests of that tier that fail",
     bound=0,
-    tier="real Prometheus",
+    tier="real Prometheus, sockets",
 )
 def test_history_is_filled_in_from_prometheus(run: Run) -> float:
     found = shutil.which("prometheus") is not None and shutil.which("promtool") is not None
     needs(found, "no Prometheus: install the Debian package prometheus")
-    return float(run_tests("prom/test_prometheus_history.py", run.folder))
+    differing = asyncio.run(_back_fill(run))
+    return float(differing + run_tests("prom/test_prometheus_history.py", run.folder))
+
+
+class NoUsage(PodUsageOnly):
+    """A metrics API that has seen nothing yet."""
+
+
+CONTAINERS = ("main", "sidecar")
+
+
+async def _back_fill(run: Run) -> int:
+    past = module("prom/test_prometheus_history.py")
+    (run.folder / "prometheus").mkdir()
+    store, port, user = (
+        past.filled(run.folder / "prometheus"),
+        past.free_port(),
+        User("kubetide-recommender-1", MASTERS),
+    )
+    async with running(audit=run.audit(SystemClock()), tokens={user.name: user}) as server:
+        server.api.metrics_provider = NoUsage()
+        _fill(server.api)
+        transport, clock = server.transport(user.name), past.FixedClock()
+        client, telemetry = Client(transport, clock=clock, rng=Random(1)), Telemetry()
+        settings = past.settings_for(f"http://127.0.0.1:{port}", interval=timedelta(seconds=1))
+        recorder = EventRecorder(client, clock=clock, component="recommender")
+        begin = SystemClock().now()
+        async with working(Recommender(client, clock, settings, telemetry, recorder, Random(2)), recorder):
+            await asyncio.sleep(5)
+            assert _published(server.api) == dict.fromkeys(CONTAINERS, BEFORE)
+            run.doubt(begin, SystemClock().now(), "history could not be read")
+            async with past.prometheus(store, port), asyncio.timeout(120):
+                while _published(server.api) == dict.fromkeys(CONTAINERS, BEFORE):  # noqa: ASYNC110 - no event
+                    await asyncio.sleep(0.1)
+        await client.close()
+        published = _published(server.api)
+    live = past.fed_live(past.generated(8), 8)
+    state = past.with_vpa(live)
+    wanted = {entry.container: entry.target for entry in past.recommend(live, [state], past.Options())[state.key]}
+    assert set(published) == set(wanted) == set(CONTAINERS)
+    return sum(
+        parse_quantity(published[name][resource]) != amount
+        for name, amounts in wanted.items()
+        for resource, amount in amounts.items()
+    )
+
+
+BEFORE = {"cpu": "3", "memory": "3Gi"}
+
+
+def _fill(api: ApiServer) -> None:
+    """Make the workload whose history there is, with a recommendation of last week."""
+    containers = [make_container(name, cpu="100m", memory="64Mi") for name in CONTAINERS]
+    for each in (*crds.load_all(), make_deployment("web", replicas=3, cpu="100m")):
+        api.insert(each)
+    for number in range(3):
+        labels = {"app": "web"}
+        api.insert(
+            make_pod(f"web-{number}", labels=labels, containers=containers, node="n", phase="Running", ready=True)
+        )
+    bounds = dict.fromkeys(("target", "lowerBound", "upperBound", "uncappedTarget"), BEFORE)
+    given = [{"containerName": name, **bounds} for name in CONTAINERS]
+    provided = {"type": "RecommendationProvided", "status": "True", "lastTransitionTime": "2026-03-01T00:00:00Z"}
+    status = {"conditions": [provided], "recommendation": {"containerRecommendations": given}}
+    api.insert({**make_vpa("web", mode="Off"), "status": status})
+
+
+def _published(api: ApiServer) -> dict[str, Any]:
+    found = api.store.get(VPA_KIND, StoreKey("default", "web"))
+    assert found is not None
+    given = found.obj["status"]["recommendation"]["containerRecommendations"]
+    return {entry["containerName"]: entry["target"] for entry in given}

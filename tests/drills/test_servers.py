@@ -2,19 +2,24 @@
 
 import asyncio
 import logging
+import os
 import resource
+import socket
+import stat
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from random import Random
 from typing import Any
 
 from cluster.test_informer_restore import Cluster as RestorableServer
+from drills.audit import WRITES
 from drills.drill import Run, drill
 from drills.existing import module, run_tests
 from drills.stage import MASTERS, Scene, play
 from drills.test_horizontal import AT_ONCE, external
+from embedded_server import running as served
 from kubetide import crds
 from kubetide.clock import Clock, SystemClock
 from kubetide.embedded.apiserver.inprocess import InProcessTransport
@@ -257,13 +262,85 @@ def _reports(scene: Scene) -> int:
     return sum(event.kind == "nodemetrics/status" and event.accepted for event in scene.log.events)
 
 
+IN_ONE_STEP = {**AT_ONCE, "scaleUp": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 15}]}}
+
+
+class Queue(PodUsageOnly):
+    """One external metric, now."""
+
+    length = 3
+
+    def external(self, namespace: str, metric: str, selector: str = "") -> list[Raw]:
+        stamp = f"{SystemClock().now():%Y-%m-%dT%H:%M:%SZ}"
+        return [{"metricName": metric, "metricLabels": {}, "timestamp": stamp, "value": str(self.length)}]
+
+
 @drill(
     "out-of-descriptors",
     shows="a process has no file descriptor left: servers and clients pause, report it once, and go on when there "
-    "are some",
-    figure="tests of that tier that fail",
+    "are some; the autoscaler in it and the API server that it asks have none five times while the load changes and "
+    "their connections break",
+    figure="writes of a count beyond one for each change of the load, and tests of that tier that fail",
     bound=0,
     tier="sockets",
 )
 def test_a_process_without_descriptors_goes_on_when_there_are_some(run: Run) -> float:
-    return float(run_tests("http/test_out_of_descriptors.py", run.folder))
+    descriptors = "http/test_out_of_descriptors.py"
+    return asyncio.run(_without_descriptors(run, module(descriptors))) + float(run_tests(descriptors, run.folder))
+
+
+async def _without_descriptors(run: Run, tools: Any) -> int:
+    clock, log = SystemClock(), run.audit(SystemClock())
+    user = User("kubetide-hpa-1", MASTERS)
+    async with served(audit=log, tokens={user.name: user}) as server:
+        server.api.metrics_provider = queue = Queue()
+        server.api.insert(make_deployment("web", replicas=3, cpu="100m"))
+        _follow(server.api, 3)
+        server.api.insert(make_hpa("web", maximum=20, metrics=[external("queue")], behavior=IN_ONE_STEP))
+        client = Client(server.transport(user.name), clock=clock, rng=Random(1))
+        recorder = EventRecorder(client, clock=clock, component="hpa")
+        settings = HpaSettings(sync_period=timedelta(seconds=1), leader_elect=False)
+        async with running(HpaController(client, clock, settings, Telemetry(), recorder, Random(2)), recorder):
+            silent = 0
+            for length in (6, 3, 7, 4, 8):
+                _break_connections(int(server.serving.url.rpartition(":")[2]))
+                with tools.descriptors_left(0) as taken:
+                    await asyncio.sleep(0.05)
+                    # What the broken connections gave back is taken as well.
+                    tools.take_all(taken)
+                    queue.length, asked = length, log.requests
+                    await asyncio.sleep(2)
+                    silent += log.requests == asked
+                async with asyncio.timeout(120):
+                    while _count(server.api) != length:  # noqa: ASYNC110 - the world has no event
+                        await asyncio.sleep(0.1)
+                    _follow(server.api, length)
+        await client.close()
+    assert silent >= 3, "requests came through although there was no descriptor"
+    written = [
+        event for event in log.events if event.subresource == "scale" and event.accepted and event.verb in WRITES
+    ]
+    return len(written) - 5
+
+
+def _break_connections(port: int) -> None:
+    """End every connection of this process to a port of its own."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as copy:
+                    if copy.family == socket.AF_INET and copy.getpeername()[1] == port:
+                        copy.shutdown(socket.SHUT_RDWR)
+
+
+def _count(api: ApiServer) -> int:
+    found = api.store.get(DEPLOYMENTS, StoreKey("default", "web"))
+    assert found is not None
+    return int(found.obj["spec"]["replicas"])
+
+
+def _follow(api: ApiServer, replicas: int) -> None:
+    """Play the controller of the workload."""
+    found = api.store.get(DEPLOYMENTS, StoreKey("default", "web"))
+    assert found is not None
+    api.store.put(DEPLOYMENTS, found.key, {**found.obj, "status": {"replicas": replicas, "readyReplicas": replicas}})

@@ -38,20 +38,25 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [msgspec.json.decode(line, type=dict[str, object]) for line in stream.getvalue().splitlines()]
 
 
+def take_all(taken: list[int]) -> None:
+    """Take every file descriptor that is left."""
+    with suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+
+
 @contextmanager
-def descriptors_left(number: int) -> Iterator[None]:
-    """Leave this process so many file descriptors."""
+def descriptors_left(number: int) -> Iterator[list[int]]:
+    """Leave this process so many file descriptors; the others are in the list."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
     highest = max(int(each) for each in os.listdir("/proc/self/fd"))
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + number + 2, hard))
-        with suppress(OSError):
-            while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
+        take_all(taken)
         for _ in range(number):
             os.close(taken.pop())
-        yield
+        yield taken
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for each in taken:

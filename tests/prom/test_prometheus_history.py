@@ -106,7 +106,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight days of blocks."""
     if shutil.which("prometheus") is None or shutil.which("promtool") is None:
         pytest.skip("no Prometheus: install the Debian package prometheus")
-    directory = tmp_path_factory.mktemp("prometheus")
+    return filled(tmp_path_factory.mktemp("prometheus"))
+
+
+def filled(directory: Path) -> Path:
+    """Write eight days of samples as Prometheus stores them."""
     (directory / "past.om").write_text("\n".join(open_metrics(generated(8), 8)))
     subprocess.run(
         [

@@ -43,6 +43,7 @@ from kubetide.vpa.admission.core.registration import (
     WebhookAddress,
     conditions,
     configuration,
+    made_by_another,
     parse_labels,
     probe_namespace,
 )
@@ -59,6 +60,7 @@ REVIEW_LIMIT = 5 * 1024 * 1024
 TLS_VERSIONS = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
 
 NOT_PATCHING = "the API server does not call the webhook: new pods are not patched"
+DISPLACED = "another admission controller has registered: it is called instead"
 EMBEDDED_VERSION = "+kubetide"
 
 
@@ -93,6 +95,7 @@ class AdmissionController(Controller):
         self._trial = ConditionTrial(wanted=settings.webhook_match_conditions and local is None)
         self._probed_in = self._probe_namespace()
         self._patching: bool | None = None
+        self._registered, self._displaced = "", False  # UID of the configuration that was ours; whether it is no more
         # Read here, so that an address that cannot be used is refused before anything starts.
         self._address = (
             WebhookAddress.parse(settings.webhook_address, settings.webhook_port) if settings.register_by_url else None
@@ -111,7 +114,7 @@ class AdmissionController(Controller):
 
     def notes(self) -> Sequence[str]:
         """Report it where pods come back unpatched: the server cannot reach us, and nothing else would show it."""
-        return (NOT_PATCHING,) if self._patching is False else ()
+        return (DISPLACED,) if self._displaced else (NOT_PATCHING,) if self._patching is False else ()
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -218,16 +221,22 @@ class AdmissionController(Controller):
         wanted = configuration(await self._registration())
         if current is None:
             try:
-                await self._client.create(MUTATING_WEBHOOKS, wanted)
+                made = await self._client.create(MUTATING_WEBHOOKS, wanted)
             except AlreadyExists:
                 return
+            self._registered, self._displaced = made.metadata.uid or "", False
             log.info("registered the webhook")
             return
-        if same_webhooks(current, wanted):
-            return
-        # Replaced in one step: there is no moment without a webhook, as deleting and creating would leave.
-        await self._client.update(MUTATING_WEBHOOKS, CONFIGURATION, replacement(current, wanted))
-        log.info("updated the webhook configuration")
+        if not same_webhooks(current, wanted):
+            if made_by_another(current, known=self._registered) and await self._lease_is_renewed():
+                if not self._displaced:
+                    log.warning(DISPLACED, fix="stop one of the two; whichever starts last is called")
+                self._displaced, self._patching = True, None
+                return
+            # Replaced in one step: there is no moment without a webhook, as deleting and creating would leave.
+            await self._client.update(MUTATING_WEBHOOKS, CONFIGURATION, replacement(current, wanted))
+            log.info("updated the webhook configuration")
+        self._registered, self._displaced = current["metadata"].get("uid") or "", False
 
     async def _registration(self) -> Registration:
         settings = self._settings
@@ -262,11 +271,21 @@ class AdmissionController(Controller):
         return base64.b64encode(text.encode()).decode()
 
     async def _renew_in_time(self) -> None:
+        if self._displaced:
+            # Whoever is called renews it; if he does not for a minute, the configuration is ours again.
+            return
         try:
             async with asyncio.timeout(self._settings.lease_period.total_seconds()):
                 await self._renew()
         except TimeoutError as error:
             raise Unavailable("the lease could not be renewed within its update interval") from error
+
+    async def _lease_is_renewed(self) -> bool:
+        try:
+            raw = await self._client.get_raw(LEASES, self._settings.lease_name, namespace=self._lease_namespace)
+        except NotFound:
+            return False
+        return read_heartbeat(convert(raw, Lease, what="lease"), now=self._clock.now()).fresh
 
     async def _renew(self) -> None:
         """Renew the lease, and return whether pods come back patched."""
@@ -278,7 +297,7 @@ class AdmissionController(Controller):
         try:
             raw = await self._client.get_raw(LEASES, name, namespace=namespace)
         except NotFound:
-            notes = annotations(patching, now)
+            notes = annotations(patching, now, self._holder)
             body = {
                 "apiVersion": LEASES.api_version,
                 "kind": LEASES.kind,
@@ -291,7 +310,7 @@ class AdmissionController(Controller):
                 log.debug("somebody else made the lease")
             return
         meta = raw.get("metadata") or {}
-        notes = annotations(patching, self._patching_since(raw, now))
+        notes = annotations(patching, self._patching_since(raw, now), self._holder)
         body = {
             **raw,
             "metadata": {**meta, "annotations": _set(notes, meta.get("annotations") or {})},

@@ -13,13 +13,15 @@ NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def lease(*, created: float = 600, renewed: float | None = 5, **notes: str) -> Lease:
+def lease(*, created: float = 600, renewed: float | None = 5, holder: str = "ours", **notes: str) -> Lease:
     return Lease(
         metadata=ObjectMeta(
             creation_timestamp=NOW - timedelta(seconds=created),
             annotations={f"kubetide.io/{key.replace('_', '-')}": value for key, value in notes.items()},
         ),
-        spec=LeaseSpec(renew_time=None if renewed is None else NOW - timedelta(seconds=renewed)),
+        spec=LeaseSpec(
+            renew_time=None if renewed is None else NOW - timedelta(seconds=renewed), holder_identity=holder
+        ),
     )
 
 
@@ -32,6 +34,10 @@ def lease(*, created: float = 600, renewed: float | None = 5, **notes: str) -> L
         pytest.param(lease(renewed=None), False, id="never-renewed"),
         pytest.param(lease(patching="true"), True, id="patches"),
         pytest.param(lease(patching="false"), False, id="does-not-patch"),
+        pytest.param(lease(patching="false", patching_by="ours"), False, id="the-holder-does-not-patch"),
+        pytest.param(
+            lease(patching="false", patching_by="ours", holder="upstream"), True, id="said-by-one-who-is-gone"
+        ),
     ],
 )
 def test_the_updater_acts_on_a_fresh_lease_only(given: Lease, fine: bool) -> None:
@@ -39,13 +45,12 @@ def test_the_updater_acts_on_a_fresh_lease_only(given: Lease, fine: bool) -> Non
 
 
 def test_since_when_patching_works_is_carried_along() -> None:
-    written = annotations(True, NOW)
-    assert (
-        read_heartbeat(Lease(metadata=ObjectMeta(annotations={k: v for k, v in written.items() if v})), now=NOW).since
-        == NOW
-    )
-    assert annotations(False, NOW)["kubetide.io/patching-since"] is None
-    assert set(annotations(None, None).values()) == {None}
+    written = {key: value for key, value in annotations(True, NOW, "ours").items() if value}
+    meta = ObjectMeta(annotations=written)
+    assert read_heartbeat(Lease(metadata=meta, spec=LeaseSpec(holder_identity="ours")), now=NOW).since == NOW
+    assert read_heartbeat(Lease(metadata=meta, spec=LeaseSpec(holder_identity="upstream")), now=NOW).since is None
+    assert annotations(False, NOW, "ours")["kubetide.io/patching-since"] is None
+    assert set(annotations(None, None, "ours").values()) == {None}
 
 
 @pytest.mark.parametrize(

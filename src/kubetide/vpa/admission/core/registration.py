@@ -161,6 +161,16 @@ def configuration(given: Registration) -> dict[str, Any]:
     }
 
 
+def made_by_another(current: Mapping[str, Any], *, known: str) -> bool:
+    """Return whether somebody else has made the configuration anew since it was ours: another admission controller.
+
+    Upstream's deletes and creates it when it starts, and has one webhook for pods and VPAs. What is merely edited has
+    the same UID, and what another replica of kubetide made anew has both webhooks.
+    """
+    ours = any(hook.get("name") == VPAS_HOOK for hook in current.get("webhooks") or ())
+    return bool(known) and current["metadata"].get("uid") != known and not ours
+
+
 def conditions(selected: Iterable[tuple[str, Selector]]) -> list[dict[str, str]]:
     """Return the conditions under which the API server asks about a pod: namespaces and selectors of the VPAs."""
     pairs = sorted({(namespace, selector) for namespace, selector in selected}, key=lambda p: (p[0], str(p[1])))

@@ -11,6 +11,7 @@ from kubetide.vpa.admission.core.registration import (
     Registration,
     conditions,
     configuration,
+    made_by_another,
     parse_labels,
     probe_namespace,
 )
@@ -122,3 +123,19 @@ def test_conditions_are_judged_by_trying(probes: list[bool], used: bool, convict
     for patched in probes:
         trial.probed(patched)
     assert (trial.used, trial.convicted) == (used, convicted)
+
+
+@pytest.mark.parametrize(
+    ("known", "uid", "names", "displaced"),
+    [
+        pytest.param("", "u2", ["vpa.k8s.io"], False, id="taken-over-at-the-start"),
+        pytest.param("u1", "u1", ["vpa.k8s.io"], False, id="edited"),
+        pytest.param("u1", "u2", ["vpa.k8s.io"], True, id="made-anew-by-another-admission-controller"),
+        pytest.param("u1", "u2", ["vpa.k8s.io", "vpas.vpa.k8s.io"], False, id="made-anew-by-another-replica"),
+    ],
+)
+def test_a_configuration_that_another_admission_controller_made_anew_is_left_to_it(
+    known: str, uid: str, names: list[str], displaced: bool
+) -> None:
+    current = {"metadata": {"uid": uid}, "webhooks": [{"name": name} for name in names]}
+    assert made_by_another(current, known=known) is displaced

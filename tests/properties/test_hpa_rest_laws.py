@@ -13,7 +13,7 @@ from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.decide import decide
 from kubetide.hpa.core.observation import AfterStart, Memory, Observation, Options, ScaleView
 from kubetide.hpa.core.pods import PodList
-from kubetide.hpa.core.quick.rest import rest_of, status_at_rest, still_at_rest
+from kubetide.hpa.core.quick.rest import has_moved, rest_of, status_at_rest, still_at_rest
 from kubetide.hpa.core.samples import PodReading, Sample
 from kubetide.hpa.core.stabilization import Recommendation
 from kubetide.hpa.core.status import only_drifted, same_beside_metrics, same_status, status_body
@@ -124,6 +124,8 @@ def test_at_rest_a_reconcile_ends_as_it_would_if_it_were_decided(
     assert (again.proposal, again.stabilized) == (resting.asked.proposal, resting.found.stabilized)
     assert (again.rule, again.why) == (resting.found.rule, resting.why)
     assert status_body(status_at_rest(rest, resting, OPTIONS, now=now)) == status_body(ended.status)
+    if has_moved(rest, resting):
+        assert not only_drifted(after.hpa.status, ended.status)
     if resting.reasons != rest.reasons:
         event("shows another reason")
         return

@@ -29,6 +29,7 @@ from kubetide.hpa.core.quick.rest import (
     Asked,
     Rest,
     Resting,
+    has_moved,
     rest_after_write,
     rest_of,
     same_but_for_status,
@@ -273,7 +274,9 @@ class Reconciler:
     ) -> HpaProblem | None:
         """Write the status of an autoscaler at rest, and note what it rests on then."""
         status = status_at_rest(rest, resting, self._options, now=now)
-        saved, problem = await self._writer.save(hpa, status, at=now, saved_at=state.saved_at)
+        overdue = state.saved_at is None or now - state.saved_at >= self._status_interval
+        moved = rest.shown is not None and not resting.asked.same and (overdue or has_moved(rest, resting))
+        saved, problem = await self._writer.save(hpa, status, at=now, saved_at=state.saved_at, moved=moved)
         key = key_of(hpa)
         if problem is not None:
             self._own_writes.clear(key)

@@ -52,7 +52,7 @@ Again = Callable[[], tuple[ScaleDecision, Conclusion]]
 
 
 class RestingAlone:
-    """Tells how a reconcile ends that finds everything as it was, for one autoscaler."""
+    """Finds out how a reconcile ends for one autoscaler about which nothing changed but its usage."""
 
     def __init__(
         self,

@@ -93,10 +93,19 @@ class DecisionWriter:
         return only_drifted(hpa.status, status)
 
     async def save(
-        self, hpa: HorizontalPodAutoscaler, status: HpaStatus, *, at: datetime, saved_at: datetime | None
+        self,
+        hpa: HorizontalPodAutoscaler,
+        status: HpaStatus,
+        *,
+        at: datetime,
+        saved_at: datetime | None,
+        moved: bool = False,
     ) -> tuple[HorizontalPodAutoscaler | None, HpaProblem | None]:
-        """Write a status that cannot wait, if there is anything new in it; return what the server made of it."""
-        if self._may_wait(hpa, status, at, saved_at) or same_status(hpa.status, status):
+        """Write a status that cannot wait, if there is anything new in it; return what the server made of it.
+
+        `moved` says that a value is known to differ by more than a status may be off.
+        """
+        if not moved and (self._may_wait(hpa, status, at, saved_at) or same_status(hpa.status, status)):
             return None, None
         meta = hpa.metadata
         try:

@@ -6,6 +6,7 @@ little differ in every reconcile, and are written from time to time only.
 """
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -112,7 +113,9 @@ def status_body(status: HpaStatus) -> dict[str, Any]:
     return body
 
 
+@lru_cache(maxsize=1024)
 def _condition_body(condition: Condition) -> dict[str, Any]:
+    """Return a condition as the API takes it; most are written again as they are, and none is changed."""
     body: dict[str, Any] = {
         "type": condition.type,
         "status": condition.status,

@@ -30,7 +30,8 @@ class QueueState(Generic[K]):
 
     def __init__(self, backoff: Backoff = FAILURE_BACKOFF) -> None:
         self._backoff = backoff
-        self._waiting: dict[K, None] = {}
+        self.waiting: dict[K, None] = {}
+        """Keys that wait for a worker, the first one first."""
         self._running: dict[K, float] = {}
         self._again: set[K] = set()
         self._due: dict[K, float] = {}
@@ -39,7 +40,7 @@ class QueueState(Generic[K]):
         self._failures: dict[K, int] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     @property
     def running(self) -> int:
@@ -64,7 +65,7 @@ class QueueState(Generic[K]):
         if key in self._running:
             self._again.add(key)
         else:
-            self._waiting.setdefault(key)
+            self.waiting.setdefault(key)
 
     def add_at(self, key: K, due: float, now: float) -> None:
         """Ask for work on `key` at `due`, or earlier where that was asked before."""
@@ -96,11 +97,12 @@ class QueueState(Generic[K]):
 
     def take(self, now: float) -> K | None:
         """Return the next key to work on, or None when there is none; `done` gives it back."""
-        self.release(now)
-        if not self._waiting:
+        if self._heap and self._heap[0][0] <= now:
+            self.release(now)
+        if not self.waiting:
             return None
-        key = next(iter(self._waiting))
-        del self._waiting[key]
+        key = next(iter(self.waiting))
+        del self.waiting[key]
         self._running[key] = now
         return key
 
@@ -109,7 +111,7 @@ class QueueState(Generic[K]):
         self._running.pop(key, None)
         if key in self._again:
             self._again.discard(key)
-            self._waiting.setdefault(key)
+            self.waiting.setdefault(key)
 
     def next_due(self) -> float | None:
         """Return when the first delayed key becomes due."""
@@ -248,8 +250,9 @@ class WorkQueue(Generic[K]):
 
     def _wake(self) -> None:
         """Wake as many as there are keys for."""
-        if self._waiters:
-            keys = len(self._state)
+        waiting = self._state.waiting
+        if waiting and self._waiters:
+            keys = len(waiting)
             while self._waiters and self._woken < keys:
                 self._wake_one()
 

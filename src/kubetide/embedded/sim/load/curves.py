@@ -12,6 +12,7 @@ import csv
 import io
 import math
 from bisect import bisect_right
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -196,6 +197,50 @@ class Surge:
     def level(self, elapsed: float, week: float) -> float:
         level = self.curve.level(elapsed, week)
         return level * self.factor if 0 <= elapsed - self.begin < self.duration else level
+
+
+class CurveLevels:
+    """The levels of many curves at one moment after the other, the very numbers that `level` returns for each.
+
+    Workloads often share a day, which is worked out once for all of them, and noise stays the same for some moments.
+    """
+
+    def __init__(self, curves: Iterable[Curve]) -> None:
+        self._plain: list[Curve] = []
+        """Curves without noise, each once."""
+        self._noises: list[tuple[Noisy, int] | None] = []
+        self._places: list[int] = []
+        self._factors: list[float] = []
+        self._steps: list[int | None] = []
+        self._periods: list[float] = []
+        places: dict[Hashable, int] = {}
+        for curve in curves:
+            noise, inner = (curve, curve.curve) if isinstance(curve, Noisy) else (None, curve)
+            place = places.setdefault(inner if isinstance(inner, Diurnal) else id(inner), len(self._plain))
+            if place == len(self._plain):
+                self._plain.append(inner)
+            self._places.append(place)
+            if noise is not None and noise.period not in self._periods:
+                self._periods.append(noise.period)
+            self._noises.append(None if noise is None else (noise, self._periods.index(noise.period)))
+            self._factors.append(1.0)
+            self._steps.append(None)
+
+    def at(self, elapsed: float, week: float) -> list[float]:
+        """Return the level of each curve."""
+        plain = [curve.level(elapsed, week) for curve in self._plain]
+        steps = [math.floor(elapsed / period) for period in self._periods]
+        levels = [plain[place] for place in self._places]
+        for number, noise in enumerate(self._noises):
+            if noise is not None:
+                curve, period = noise
+                step = steps[period]
+                if step != self._steps[number]:
+                    self._steps[number] = step
+                    self._factors[number] = 1 + curve.amount * (2 * unit_hash(curve.seed, step) - 1)
+                level = levels[number] * self._factors[number]
+                levels[number] = level if level > 0.0 else 0.0
+        return levels
 
 
 def levels_of(curve: Curve, elapsed: Floats, week: Floats, days: dict[Diurnal, Floats]) -> Floats:

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kubetide.embedded.sim.load.curves import Curve, Diurnal, levels_of, unit_hash
+from kubetide.embedded.sim.load.curves import Curve, CurveLevels, Diurnal, levels_of, unit_hash
 from kubetide.embedded.sim.load.profile import Profile, latency
 from kubetide.embedded.sim.node.kernel import Kernel
 
@@ -115,6 +115,8 @@ class LoadModel:
         self._groups: dict[tuple[WorkloadKey, Profile], LoadGroup] = {}
         self._by_row: dict[int, LoadGroup] = {}
         self._columns: TaskColumns | None = None
+        self._loaded: tuple[list[LoadGroup], CurveLevels] = ([], CurveLevels(()))
+        """The groups with a load, laid out with the columns."""
         self.profiles: dict[WorkloadKey, Profile] = {}
 
     def profile_of(self, workload: WorkloadKey) -> Profile:
@@ -236,19 +238,15 @@ class LoadModel:
             group.level = level
 
     def _levels(self, now: float) -> Floats:
-        known: dict[int, float] = {}
-        week = self._week_start + now
-        for group in self._groups.values():
-            curve = group.profile.curve
-            if curve is not None:
-                level = known.get(id(curve))
-                if level is None:
-                    level = known[id(curve)] = curve.level(now, week)
-                group.level = level
+        loaded, levels = self._loaded
+        for group, level in zip(loaded, levels.at(now, self._week_start + now), strict=True):
+            group.level = level
         return np.array([group.level for group in self._groups.values()], dtype=np.float64)
 
     def _lay_out(self) -> TaskColumns:
         """Put all tasks side by side. A workload's load is shared by all its ready pods, whatever their profile."""
+        curves = [(group, curve) for group in self._groups.values() if (curve := group.profile.curve) is not None]
+        self._loaded = [group for group, _ in curves], CurveLevels(curve for _, curve in curves)
         weight: dict[WorkloadKey, float] = {}
         for group in self._groups.values():
             of_group = sum(task.weight for task in group.tasks.values() if task.ready)

@@ -25,8 +25,9 @@ import heapq
 import math
 import selectors
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from contextvars import Context
+from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -41,6 +42,10 @@ DEFAULT_START = datetime(2026, 1, 5, tzinfo=UTC)
 
 _LIVELOCK_ITERATIONS = 1_000_000
 _POLL_EVERY = 256
+_CANCELLED_KEPT = 50
+"""So many cancelled timers at most are left where they are; asyncio knows how to clear more of them away."""
+_FAR = 3600.0
+"""A timer that is further away than so many seconds is rare, and reached as asyncio does it."""
 _LONGEST_REAL_WAIT = 0.25  # keeps a changed speed and Ctrl-C responsive
 
 
@@ -105,16 +110,33 @@ class _JumpingSelector(selectors.BaseSelector):
                 self.call_soon(timer.ring)
             return self._real.select(0)
         if timeout is not None and timeout <= 0:
-            self._iterations += 1
-            if self._iterations >= _LIVELOCK_ITERATIONS:
-                self._iterations = 0
-                where = f"{_LIVELOCK_ITERATIONS} iterations at virtual second {self.now:.3f}"
-                raise Livelock(f"{where}; {self.describe_tasks()}")
+            self.stay()
             return self._real.select(0) if sockets or self.speed is not None else []
         self._iterations = 0
         if self.speed is not None:
             return self._paced(timeout, self.speed)
         return self._jump(timeout, sockets)
+
+    def only_jumps(self) -> bool:
+        """Whether there is nothing to wait for in real time, and no time to look whether somebody calls."""
+        return not self._sockets and self.speed is None and not self._waiting and (self._jumps + 1) % _POLL_EVERY != 0
+
+    def stay(self) -> None:
+        """Note an iteration in which the clock does not move."""
+        self._iterations += 1
+        if self._iterations >= _LIVELOCK_ITERATIONS:
+            self._iterations = 0
+            where = f"{_LIVELOCK_ITERATIONS} iterations at virtual second {self.now:.3f}"
+            raise Livelock(f"{where}; {self.describe_tasks()}")
+
+    def jump_to(self, due: float) -> bool:
+        """Put the clock forward to the next timer; return False if that is not how time goes on."""
+        if not 0.0 < due - self.now < _FAR:
+            return False
+        self._iterations = 0
+        self._jumps += 1
+        self._arrive(due)
+        return True
 
     def _jump(self, timeout: float | None, sockets: bool) -> list[tuple[selectors.SelectorKey, int]]:
         self._jumps += 1
@@ -156,7 +178,10 @@ class _JumpingSelector(selectors.BaseSelector):
     def _advance(self, seconds: float) -> None:
         # A sum of differences would end beside the timer, by an amount that depends on where the clock stopped before.
         due = self.next_timer()
-        self.now = due if due - self.now <= seconds else self.now + seconds
+        self._arrive(due if due - self.now <= seconds else self.now + seconds)
+
+    def _arrive(self, at: float) -> None:
+        self.now = at
         self.resolution = math.ulp(self.now)
         if self._limit is not None and self.now > self._limit:
             limit, self._limit = self._limit, None  # clean-up after the error may still need timers
@@ -194,6 +219,15 @@ class _Timer(asyncio.TimerHandle):
     _when: float
     _scheduled: bool
 
+    def __init__(
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: Any, context: Context
+    ) -> None:
+        # All that the two classes above it set, without asking whether the loop debugs.
+        self._when = when
+        self._callback, self._args, self._loop, self._context = callback, args, loop, context
+        self._cancelled, self._scheduled = False, True
+        self._repr = self._source_traceback = None
+
     def __lt__(self, other: "_Timer") -> bool:  # type: ignore[override]  # this loop makes no other timers
         at, others = self._when, other._when
         return at < others or (at == others and self.order < other.order)
@@ -201,6 +235,13 @@ class _Timer(asyncio.TimerHandle):
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop itself. `start` is the date of its second zero."""
+
+    # asyncio's own, in every release since 3.4
+    _ready: "deque[asyncio.Handle]"
+    _scheduled: list[_Timer]
+    _timer_cancelled_count: int
+    _stopping: bool
+    _debug: bool
 
     def __init__(
         self, *, start: datetime = DEFAULT_START, limit: timedelta | None = None, speed: float | None = None
@@ -224,7 +265,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _next_timer(self) -> float:
         """Return when the next timer rings. It is not cancelled: asyncio has just dropped those."""
-        return self._scheduled[0]._when if self._scheduled else math.inf  # type: ignore[attr-defined]
+        return self._scheduled[0]._when if self._scheduled else math.inf
 
     def time(self) -> float:
         return self._jumping.now
@@ -234,11 +275,44 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         """Set a timer. Those of one instant ring in the order in which they were set."""
         self._check_closed()  # type: ignore[attr-defined]
-        timer = _Timer(when, callback, args, self, context)
+        timer = _Timer(when, callback, args, self, copy_context() if context is None else context)
         timer.order = self._timers_set = self._timers_set + 1
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
-        timer._scheduled = True
+        heapq.heappush(self._scheduled, timer)
         return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Set a timer so many seconds from now."""
+        return self.call_at(self._jumping.now + delay, callback, *args, context=context)
+
+    def _run_once(self) -> None:
+        """Run what is ready; if nothing is, jump to the next timer first.
+
+        What asyncio does, in the same order, for a loop that nobody has to wait for: without a pace, sockets and real
+        timers there is nothing to ask the selector. Whatever else there is goes asyncio's own way.
+        """
+        jumping, scheduled, ready = self._jumping, self._scheduled, self._ready
+        if self._timer_cancelled_count > _CANCELLED_KEPT or self._debug or not jumping.only_jumps():
+            super()._run_once()  # type: ignore[misc]
+            return
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+            self._timer_cancelled_count -= 1
+        if ready or self._stopping:
+            jumping.stay()
+        elif not scheduled or not jumping.jump_to(scheduled[0]._when):
+            super()._run_once()  # type: ignore[misc]
+            return
+        end = jumping.now + jumping.resolution
+        while scheduled and scheduled[0]._when < end:
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def set_speed(self, speed: float | None) -> None:
         """Change the pace: virtual seconds per real second, 0 to stop time, None to run as fast as the machine can."""

@@ -258,6 +258,19 @@ def status_at_rest(rest: Rest, resting: Resting, options: Options, *, now: datet
     )
 
 
+def has_moved(rest: Rest, resting: Resting) -> bool:
+    """Return whether a value is beyond doubt so far from the one shown that its status is written at once."""
+    shown, usage = rest.shown, resting.asked.usage
+    if shown is None or usage is None or shown.average < 0:
+        return False
+    if shown.utilization is not None and usage.utilization is not None:
+        moved = abs(usage.utilization - shown.utilization)
+        if moved > 1 and 10 * moved > shown.utilization:
+            return True
+    # Less one: what somebody else wrote may have more digits.
+    return 10 * (abs(usage.average - shown.average) - 1) > shown.average
+
+
 def _may_shrink(reading: PodReading, options: Options, now: datetime) -> bool:
     return not options.guard or all_sane(reading, now, options.max_usage_age)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load.curves import Diurnal, Noisy, Ramp, Weekly, levels_of
+from kubetide.embedded.sim.load.curves import Curve, CurveLevels, Diurnal, Noisy, Ramp, Weekly, levels_of
 from kubetide.embedded.sim.load.model import WorkloadKey
 from kubetide.embedded.sim.load.scenario import Amount, LoadSpec, Scenario, ScenarioNodes, ScenarioWorkload
 from kubetide.embedded.sim.time.loop import run_virtual
@@ -107,3 +107,20 @@ def test_levels_of_many_moments_are_those_of_each(curve: Diurnal | Noisy | Ramp)
     week = elapsed + 4321.0
     expected = [curve.level(*at) for at in zip(elapsed.tolist(), week.tolist(), strict=True)]
     assert levels_of(curve, elapsed, week, {}).tolist() == expected
+
+
+def test_levels_of_many_curves_are_those_of_each() -> None:
+    day, ramp = Diurnal(50, 200), Ramp(1, 9, begin=1000, duration=77777)
+    curves: list[Curve] = [
+        day,
+        Noisy(Diurnal(50, 200), 0.1, seed=7),
+        Noisy(Diurnal(50, 200), 0.1, seed=8),
+        Noisy(Diurnal(5, 20), 0.3, seed=8, period=40.0),
+        Noisy(Weekly(day), 1.5, seed=-3),
+        ramp,
+        Noisy(ramp, 2.0, seed=1),
+    ]
+    levels = CurveLevels(curves)
+    for elapsed in np.arange(0.0, 5000.0, 4.7).tolist():
+        week = elapsed + 4321.0
+        assert levels.at(elapsed, week) == [curve.level(elapsed, week) for curve in curves]

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pytest
 
@@ -287,3 +288,35 @@ def test_between_two_timers_the_clock_stands_where_the_first_one_rang() -> None:
         return seen
 
     assert run_virtual(main(), speed=100) == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_happens_is_what_happens_by_the_iterations_of_asyncio(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def history() -> list[tuple[float, int]]:
+        rng, told = Random(seed), list[tuple[float, int]]()
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            timers: list[asyncio.TimerHandle] = []
+
+            async def work(number: int) -> None:
+                for step in range(40):
+                    await asyncio.sleep(rng.choice([0, 0, 0.5, 1, 1, 7.3, 5000]))
+                    told.append((loop.time(), number))
+                    again = 1000 * number + step
+                    timers.append(loop.call_later(rng.choice([0, 0.5, 1, 90]), told.append, (loop.time(), again)))
+                    loop.call_soon(told.append, (loop.time(), -again))
+                    if rng.random() < 0.6:
+                        rng.choice(timers).cancel()
+
+            async with asyncio.TaskGroup() as group:
+                for number in range(12):
+                    group.create_task(work(number))
+
+        run_virtual(main())
+        return told
+
+    by_its_own = history()
+    monkeypatch.setattr("kubetide.embedded.sim.time.loop._JumpingSelector.only_jumps", lambda _: False)
+    assert by_its_own == history()
+    assert len(by_its_own) > 1000

@@ -25,7 +25,7 @@ from kubetide.recommend.prometheus_usage import (
     Question,
     selector,
 )
-from kubetide.vpa.recommender.core.history.prometheus_queries import LabelledSeries, read_any
+from kubetide.stats.prometheus_ranges import LabelledSeries, read_any
 from kubetide.vpa.recommender.prometheus import Prometheus
 
 K = TypeVar("K")

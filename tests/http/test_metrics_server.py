@@ -10,6 +10,7 @@ import pytest
 from kubetide.api.objects.scheme import API_SERVICES, PODS
 from kubetide.api.values.patch import MergePatch
 from kubetide.kube.client.certificates import make_ca
+from kubetide.metrics.core.readings import SHORTEST_KEPT, NodeReading
 from metricsworld import CLOCK, MetricsWorld, make_node, make_pod, metrics_world, resource_metrics, until
 
 USAGE = "/apis/metrics.k8s.io/v1beta1"
@@ -101,6 +102,29 @@ async def test_a_pod_that_is_deleted_and_a_node_that_falls_silent_are_missing() 
             return any("2 kubelets" in note for note in world.server.notes())
 
         await until(reported)
+
+
+async def test_nodes_that_fall_silent_together_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    names = [f"quiet-{number:02}" for number in range(12)]
+    async with metrics_world(metric_resolution=timedelta(hours=1)) as world:
+        for name in names:
+            await make_node(world.client, name, 1)
+
+        async def known() -> bool:
+            return {node.metadata.name for node in world.server.view.nodes.store} >= set(names)
+
+        await until(known)
+        now = CLOCK.now()
+        at = now - SHORTEST_KEPT + timedelta(seconds=1)
+        for name in names:
+            reading = NodeReading(node=name, source="agent", at=at, window=timedelta(0), usage=None, pods={})
+            assert world.server.readings.take(reading, now=now)
+
+        async def said() -> list[dict[str, Any]]:
+            return [vars(one)["fields"] for one in caplog.records if "fell silent" in one.getMessage()]
+
+        (fields,) = await until(said)
+        assert (fields["count"], fields["nodes"]) == (12, names[:10])
 
 
 async def test_who_may_not_is_told_what_they_lack_and_who_may_is_answered() -> None:

@@ -59,6 +59,8 @@ log = get_logger("metrics")
 
 _TLS = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 _STOP_SECONDS = 2.0
+_NAMED = 10
+"""Nodes of many that a line of the log names."""
 
 
 class MetricsServer(Controller):
@@ -246,8 +248,9 @@ class MetricsServer(Controller):
         """Bring certificates and registration up to date, and forget what is too old."""
         now = self._clock.now()
         known = [node.metadata.name for node in self.view.nodes.store]
-        for node in self.readings.expire(known, now=now):
-            log.warning("node fell silent, its metrics are missing", node=node)
+        silent = self.readings.expire(known, now=now)
+        if silent:
+            log.warning("nodes fell silent, their metrics are missing", count=len(silent), nodes=silent[:_NAMED])
         for source in ("agent", "kubelet"):
             self._known_nodes.labels(source).set(sum(one.source == source for one in self.readings.live(now=now)))
         self._known_nodes.labels("missing").set(max(0, len(known) - len(self.readings)))

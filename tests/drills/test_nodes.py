@@ -4,6 +4,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from itertools import pairwise, product
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ from cri import realcontainerd
 from drills.drill import Run, drill, needs
 from drills.existing import TESTS
 from drills.stage import MASTERS, Scene, play
+from drills.upstream import stamp
+from kubetide.api.objects.scheme import NODE_METRICS
 from kubetide.api.objects.scheme import PODS as POD_TYPE
 from kubetide.api.values.codec import encode
 from kubetide.api.values.cpuset import CpuSet
+from kubetide.api.values.patch import MergePatch
 from kubetide.api.values.quantity import int_value
 from kubetide.embedded.apiserver.rest.requests import User
 from kubetide.embedded.sim.cluster import SimCluster
@@ -183,6 +187,57 @@ def _arrives(run: Run, cgroup: str, driver: str, policy: str, runtime: str) -> b
             memory = cgroup_text(cluster, "memory", container, "memory.limit_in_bytes", "memory.max")
         right = found == ["50000", "50000"] and memory == str(2**30) and 0 < len(cpus) < 8
         return right and f'"policy":"{policy}"' in reported
+
+    return play(run, main, nodes=0)
+
+
+@drill(
+    "migration-agent",
+    shows="a stand-in for koordlet and kubetide's agent hand over to each other on a node, six times at random moments "
+    "with a gap of up to 20 s: reports go on, and the limits of a batch pod stay what the last one wrote",
+    figure="longest time between two reports of the node (one a minute)",
+    bound=150,
+    unit="s",
+)
+def test_agents_hand_over_at_any_moment(run: Run) -> float:
+    async def main(scene: Scene) -> float:
+        cluster, rng = scene.cluster, Random(9)
+        host = cluster.add_node("node-1", cpu="8", memory="16Gi")
+        policy = {"metricCollectPolicy": {"reportIntervalSeconds": 60}}
+        kind = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "node-1"}}
+        await cluster.apply([node_slo(), {**kind, "spec": policy}])
+        await cluster.apply([ls_pod("web", cpu="1", memory="1Gi"), batch_pod("job", cpu=500, memory="1Gi")])
+        await scene.pass_time(seconds=10)
+        pod = next(each for each in cluster.kubelets.runs() if each.key.name == "job")
+
+        def limits() -> tuple[str, ...]:
+            places = (pod.group, host.paths.container(pod.group, pod.containers[0].container_id))
+            return tuple(cgroup_text(cluster, "cpu", place, "cpu.cfs_quota_us", "cpu.max") for place in places)
+
+        async def live(seconds: float) -> None:
+            for _ in range(int(seconds)):
+                await scene.pass_time(seconds=1)
+                assert wanted is None or limits() == wanted, "the limits of a running pod were taken back"
+
+        koordlet = cluster.client(User("system:serviceaccount:koordinator-system:koordlet", MASTERS))
+        wanted: tuple[str, ...] | None = None
+        for turn in range(6):
+            if turn % 2 == 0:
+                async with running(make_agent(cluster, user=AGENT, enable_node_metric_report=True)):
+                    await live(rng.uniform(150, 240))
+                wanted = wanted or limits()
+            else:
+                for _ in range(rng.randrange(2, 4)):
+                    used = {"resources": {"cpu": "2", "memory": "2Gi"}}
+                    status = {"updateTime": stamp(scene.now), "nodeMetric": {"nodeUsage": used, "systemUsage": used}}
+                    await koordlet.patch(NODE_METRICS, "node-1", MergePatch({"status": status}), subresource="status")
+                    await live(60)
+            await live(rng.uniform(0, 20))
+        assert wanted is not None
+        assert all(text.startswith("50000") for text in wanted)
+        reports = [event.at for event in scene.log.events if event.kind == "nodemetrics/status" and event.accepted]
+        assert {event.user for event in scene.log.events if event.kind == "nodemetrics/status"} >= {AGENT.name}
+        return max((later - earlier).total_seconds() for earlier, later in pairwise(reports))
 
     return play(run, main, nodes=0)
 

@@ -1,4 +1,7 @@
-"""Writes a layout of patches into a folder."""
+"""Writes a layout of patches into a folder: one file for each workload, below its cluster and namespace.
+
+The first line of a file for kubectl is the command that applies it; kustomize finds all files in `kustomization.yaml`.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +10,7 @@ from typing import Any
 import yaml
 
 from kubetide.errors import InvalidInput
-from kubetide.recommend.core.patches import layout
+from kubetide.recommend.core.patches import PatchFile, layout
 from kubetide.recommend.core.rows import Row
 
 
@@ -23,10 +26,14 @@ def write_layout(folder: Path, name: str, rows: Sequence[Row]) -> tuple[list[Pat
         if not path.resolve().is_relative_to(folder.resolve()):
             raise InvalidInput("leads out of the folder", subject=relative, field="--out")
         path.parent.mkdir(parents=True, exist_ok=True)
-        head = f"# {file.command} --patch-file={path.name}\n" if file.command else ""
-        path.write_text(head + dump([file.document]), encoding="utf-8")
+        path.write_text(_text(file, path.name), encoding="utf-8")
         written.append(path)
     return written, left_out
+
+
+def _text(file: PatchFile, name: str) -> str:
+    head = f"# {file.command} --patch-file={name}\n" if file.command else ""
+    return head + dump([file.document])
 
 
 def dump(documents: Sequence[Any]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.clock import Clock
 from kubetide.dashboard.core.history import FIELDS, STEPS, Series
-from kubetide.dashboard.web.remembered import Remembered
+from kubetide.dashboard.web.components import Remembered
 from kubetide.errors import Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.recommend.core.workloads import Usage, Workload, key_of

@@ -16,7 +16,7 @@ from kubetide.charts import Chart
 from kubetide.dashboard.core import pictures
 from kubetide.dashboard.core.health import health, latency_of
 from kubetide.dashboard.core.history import Series, joined
-from kubetide.dashboard.core.listing import Query, window
+from kubetide.dashboard.core.listing import window
 from kubetide.dashboard.core.model import Workload
 from kubetide.dashboard.core.nodes import evictions, node_rows
 from kubetide.dashboard.core.overview import overview
@@ -24,7 +24,7 @@ from kubetide.dashboard.core.throttling import told_by_agents
 from kubetide.dashboard.core.what_if import Numbers, what_if
 from kubetide.dashboard.core.workload import Explained, WorkloadPage, scalings, sized_workload, workload_page
 from kubetide.dashboard.web.components import Components, Told, UsageSource
-from kubetide.dashboard.web.query import RANGES, number, time_range, whole
+from kubetide.dashboard.web.query import RANGES, listing, time_range, tried
 from kubetide.dashboard.web.throttling import ask_throttled
 from kubetide.dashboard.web.visitors import Session
 from kubetide.dashboard.web.watching import Look
@@ -105,13 +105,7 @@ class Answers:
 
     async def workloads(self, session: Session, request: web.Request) -> Page:
         look = await session.watch.current()
-        query = Query(
-            search=request.query.get("q", ""),
-            sort=request.query.get("sort", "verdict"),
-            descending=request.query.get("desc", "") == "1",
-            start=whole(request, "start", 0),
-            count=whole(request, "count", 100),
-        )
+        query = listing(request)
         found = window(look.rows, query)
         return Page(
             title="Workloads",
@@ -178,12 +172,7 @@ class Answers:
 
     async def what_if(self, session: Session, request: web.Request) -> Page:
         look, key, row = await _found(session, request)
-        target = request.query.get("target", "")
-        numbers = Numbers(
-            percentile=number(request, "percentile", 0.9, 0.01, 1.0),
-            margin=number(request, "margin", 0.15, 0.0, 10.0),
-            target=whole(request, "target", 0, 1, 1000) if target else None,
-        )
+        numbers = tried(request)
         series, problem = await self._usage(session, look, key)
         prices = None if self.price is None else Prices(default=self.price)
         answer = await asyncio.to_thread(

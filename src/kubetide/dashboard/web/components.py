@@ -1,19 +1,24 @@
 """What the dashboard asks running controllers; the command line knows where they are.
 
-Everything is asked with the client of the visitor: who may not reach a controller is told that it is not known.
+Everything is asked with the client of the visitor: who may not reach a controller is told that it is not known. What
+costs others something is asked once in a while, however many want to know (`Remembered`).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.meta import ObjectKey
+from kubetide.clock import Clock
 from kubetide.dashboard.core.history import Series
+from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.recommend.core.workloads import Usage, Workload
 
+T = TypeVar("T")
 Record = Mapping[str, Any]
 
 
@@ -76,3 +81,32 @@ class UsageSource(Protocol):
     async def throttled(self) -> Mapping[ObjectKey, float]:
         """Return the share of throttled CPU periods of every pod of the cluster that has CPU periods."""
         ...
+
+
+class Remembered(Generic[T]):
+    """The last answer to one question; a failure is an answer too."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._lock = asyncio.Lock()
+        self._kept: tuple[float, T | KubetideError] | None = None
+
+    @property
+    def is_old(self) -> bool:
+        """Whether there is an answer that counts no more."""
+        return self._kept is not None and self._clock.monotonic() - self._kept[0] >= self._seconds
+
+    async def get(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return the answer that is known, or ask; who comes meanwhile waits for the same answer, or its failure."""
+        async with self._lock:
+            if self._kept is None or self.is_old:
+                try:
+                    answer: T | KubetideError = await ask()
+                except KubetideError as error:
+                    answer = error
+                self._kept = (self._clock.monotonic(), answer)
+            found = self._kept[1]
+        if isinstance(found, KubetideError):
+            raise found
+        return found

@@ -1,4 +1,4 @@
-"""Asks who knows how many pods are throttled, with the rights of the visitor.
+"""Asks who knows how many pods are throttled, with the permissions of the visitor.
 
     agents that can be asked at once    those on this machine
     podsignals.metrics.k8s.io           kubetide's metrics server, for all nodes in one answer

@@ -21,7 +21,7 @@ from kubetide.api.values.codec import encode
 from kubetide.clock import Clock
 from kubetide.dashboard.core.health import Permission
 from kubetide.dashboard.core.throttling import Throttled
-from kubetide.dashboard.web.remembered import Remembered
+from kubetide.dashboard.web.components import Remembered
 from kubetide.dashboard.web.watching import INTERVAL, ClusterWatch
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client

@@ -1,12 +1,13 @@
 """What learned sizes cost the recommender: CPU and memory of an hour of loops, with and without them.
 
-    python benchmarks/learned_sizes.py [--vpas 10000] [--containers 100000] [--loops 60] [--minutes 1]
+    python benchmarks/learned_sizes.py [--vpas 10000] [--containers 100000] [--loops 60] [--minutes 1] [--numbers 1]
 
 Only what decides is counted: samples into histograms, recommendations in every loop, checkpoints every twenty minutes,
 and with `--estimator=adaptive` what is noted, decided and saved beside it. Reading and writing the API, which is most
 of a loop in a cluster and nearly the same for both, is left out, so the ratio is worse than it is there. Each estimator
 runs in a process of its own; times are CPU seconds. With `--loops 6 --minutes 15` the memory of the largest fleets is
-seen in a tenth of the time: an hour is closed and decided, only the CPU of its other loops is missing.
+seen in a tenth of the time: an hour is closed and decided, only the CPU of its other loops is missing. With
+`--numbers 2` pods have no limits, so that memory is sized by request and limit apart.
 """
 
 import argparse
@@ -20,9 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.vpa import IN_PLACE_OR_RECREATE
+from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import parse_selector
+from kubetide.testing.builders import make_pod
 from kubetide.vpa.core.learned import Choice, ChosenBy, Estimator
 from kubetide.vpa.recommender.core.adaptive.learned import LearnedSizes
 from kubetide.vpa.recommender.core.adaptive.saved import state_text
@@ -57,10 +61,11 @@ def filled(vpas: int, containers: int, estimator: Estimator) -> Model:
     return model
 
 
-def measure(vpas: int, containers: int, loops: int, minutes: int, estimator: Estimator) -> dict[str, Any]:
+def measure(vpas: int, containers: int, loops: int, minutes: int, numbers: int, estimator: Estimator) -> dict[str, Any]:
     """Run an hour of loops."""
     model, rng, options = filled(vpas, containers, estimator), np.random.default_rng(1), Options()
-    learned = LearnedSizes(model, options, lambda key: None)
+    pod = convert(make_pod("web", containers=[{"name": name} for name in CONTAINERS]), Pod) if numbers == 2 else None
+    learned = LearnedSizes(model, options, lambda key: pod)
     rows = np.array([row for pod in model.pods.values() for row in pod.containers.values()], dtype=np.int64)
     level = rng.random(rows.size) * 900.0 + 100.0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -107,16 +112,21 @@ def main() -> None:
     parser.add_argument("--containers", type=int, default=100_000)
     parser.add_argument("--loops", type=int, default=60)
     parser.add_argument("--minutes", type=int, default=1, help="between two loops")
+    parser.add_argument("--numbers", type=int, choices=(1, 2), default=1, help="that memory is sized by")
     parser.add_argument("--estimator", type=Estimator, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.estimator is not None:
-        print(json.dumps(measure(given.vpas, given.containers, given.loops, given.minutes, given.estimator)))
+        print(
+            json.dumps(
+                measure(given.vpas, given.containers, given.loops, given.minutes, given.numbers, given.estimator)
+            )
+        )
         return
     found = {}
     for estimator in (Estimator.VPA, Estimator.ADAPTIVE):
         command = [sys.executable, __file__, "--estimator", estimator.value]
         command += ["--vpas", str(given.vpas), "--containers", str(given.containers), "--loops", str(given.loops)]
-        command += ["--minutes", str(given.minutes)]
+        command += ["--minutes", str(given.minutes), "--numbers", str(given.numbers)]
         result = subprocess.run(command, check=True, capture_output=True, text=True)
         found[estimator] = json.loads(result.stdout)
         parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found[estimator]["parts"].items())

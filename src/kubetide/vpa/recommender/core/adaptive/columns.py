@@ -4,7 +4,7 @@ A column is a fixed count of floats, so what is remembered of a container does n
 sample that was never taken.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -13,6 +13,8 @@ from kubetide.errors import InvalidInput
 from kubetide.stats.buckets import Floats, Ints
 
 NO_SAMPLE: Final = float("nan")
+_PART: Final = 4096
+"""Containers that are computed at once: what is computed of a fleet needs several times the room of what is kept."""
 
 
 class FleetColumns:
@@ -36,6 +38,11 @@ class FleetColumns:
         """Return how many numbers a column has."""
         return sum(len(array) for array in self._arrays.values())
 
+    def clear(self) -> None:
+        """Make all columns empty."""
+        for name, array in self._arrays.items():
+            array.fill(self._empty.get(name, 0.0))
+
     def rearrange(self, source: Ints) -> None:
         """Make column `i` what column `source[i]` was; -1 is an empty one."""
         fresh, known = source < 0, np.maximum(source, 0)
@@ -56,6 +63,18 @@ class FleetColumns:
         for array in self._arrays.values():
             array[:, column] = numbers[at : at + len(array)]
             at += len(array)
+
+
+def parts(size: int) -> Iterator[slice]:
+    """Yield the columns of a fleet, some at a time.
+
+    A last one goes with those before it: NumPy adds up the rows of a single column in another order.
+    """
+    start = 0
+    while start < size:
+        end = start + _PART if size - start > _PART + 1 else size
+        yield slice(start, end)
+        start = end
 
 
 def save_all(parts: Iterable[FleetColumns], column: int) -> Floats:

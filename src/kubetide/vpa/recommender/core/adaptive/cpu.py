@@ -10,12 +10,13 @@ whose proposal is not meant to hold that long has no say: with decisions once a 
 a day.
 """
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from kubetide.stats.buckets import Floats
-from kubetide.vpa.recommender.core.adaptive.columns import NO_SAMPLE, FleetColumns
+from kubetide.vpa.recommender.core.adaptive.columns import NO_SAMPLE, FleetColumns, parts
 from kubetide.vpa.recommender.core.adaptive.hour import CpuHour
 from kubetide.vpa.recommender.core.adaptive.mixture import FLEET_DECISIONS, charge, keep, weights
 
@@ -94,23 +95,24 @@ class CpuSizer:
         # Decisions are expected to come as often as the last ones did.
         fleet["horizon"] = np.maximum(fleet["hours"], 1.0)
         self._charge()
-        own = self.columns
-        proposals = self._proposals(percentiles)
-        proposals = np.where(np.isnan(proposals), own["proposals"], np.maximum(proposals, LEAST_CORES))
-        share = self.shares()
-        request: Floats = np.maximum(np.add.reduce(share * proposals, axis=0), LEAST_CORES)
+        own, size = self.columns, self.columns.size
+        request = np.empty(size)
+        for part in parts(size):
+            before, fresh = own["proposals"][:, part], self._proposals(percentiles[:, part], part)
+            before[...] = np.where(np.isnan(fresh), before, np.maximum(fresh, LEAST_CORES))
+            request[part] = np.maximum(np.add.reduce(self.shares(part) * before, axis=0), LEAST_CORES)
         # A decision about a container that was never seen is a guess: nobody is charged for it.
-        own["proposals"], own["request"] = proposals, np.where(np.isnan(own["scale"][0]), 0.0, request)
+        own["request"] = np.where(np.isnan(own["scale"][0]), 0.0, request)
         return request
 
-    def shares(self) -> Floats:
-        """Return the weights of the rules whose proposals hold as long as a decision does."""
+    def shares(self, part: slice) -> Floats:
+        """Return the weights of the rules whose proposals hold as long as a decision does, for some containers."""
         own, fleet = self.columns, self.fleet
         reaches = fleet["horizon"] <= _REACH
         # The fleet's mean counts as a fixed number of decisions beside the container's own.
         share = FLEET_DECISIONS / np.maximum(fleet["decisions"], 1.0)
-        regret = np.where(reaches, own["regret"] + share * fleet["regret"], 0.0)
-        return weights(regret, own["spread"] + share * fleet["spread"], self._prior)
+        regret = np.where(reaches, own["regret"][:, part] + share * fleet["regret"], 0.0)
+        return weights(regret, own["spread"][:, part] + share * fleet["spread"], self._prior)
 
     def _count(self, hour: CpuHour) -> None:
         """Note what this hour adds to the bill of the decision in force."""
@@ -132,19 +134,23 @@ class CpuSizer:
         if seen.any():
             slope = hours * (count - PRICE * own["above"][0]) / np.maximum(count, 1.0)
             unit = np.where(seen, own["scale"][0], 1.0)
-            instant = np.where(seen, slope * (request - own["proposals"]) / unit, 0.0)
-            kept = keep(hours)
-            own["regret"], own["spread"] = charge(own["regret"], own["spread"], instant, seen, kept)
-            many = float(np.count_nonzero(seen))
+            kept, many = keep(hours), float(np.count_nonzero(seen))
+            regrets, spreads = np.zeros((len(RULES), 1)), np.zeros((len(RULES), 1))
+            for part in parts(own.size):
+                regret, spread = own["regret"][:, part], own["spread"][:, part]
+                distance = request[part] - own["proposals"][:, part]
+                instant = np.where(seen[part], slope[part] * distance / unit[part], 0.0)
+                regret[...], spread[...] = charge(regret, spread, instant, seen[part], kept)
+                regrets, spreads = _added(regrets, instant), _added(spreads, instant * instant)
             fleet["decisions"] = kept * fleet["decisions"] + 1.0
-            fleet["regret"] = kept * fleet["regret"] + _sums(instant) / many
-            fleet["spread"] = kept * fleet["spread"] + _sums(instant * instant) / many
+            fleet["regret"] = kept * fleet["regret"] + regrets / many
+            fleet["spread"] = kept * fleet["spread"] + spreads / many
         own["samples"], own["above"] = np.zeros((1, 1)), np.zeros((1, 1))
         fleet["hours"] = np.zeros((1, 1))
 
-    def _proposals(self, percentiles: Floats) -> Floats:
+    def _proposals(self, percentiles: Floats, part: slice) -> Floats:
         own = self.columns
-        peaks, high = own["peaks"], own["high"]
+        peaks, high, days, today = (own[name][:, part] for name in ("peaks", "high", "days", "today"))
         day = peaks[-_DAY:]
         whole = np.fmax.reduce(day, axis=0)
         rows = [np.fmax.reduce(peaks[-window:], axis=0) for window in _WINDOWS]
@@ -158,16 +164,17 @@ class CpuSizer:
         # The next hour began a day ago at place -24; its neighbours allow for work that moves a little.
         yesterday = np.fmax.reduce(peaks[-_DAY - 1 : -_DAY + 2], axis=0)
         rows.append(np.where(np.isnan(yesterday), whole, yesterday))
-        rows.append(np.fmax(np.fmax.reduce(own["days"], axis=0), np.fmax(own["today"][0], whole)))
+        rows.append(np.fmax(np.fmax.reduce(days, axis=0), np.fmax(today[0], whole)))
         rows += [percentiles[0] * _PLAIN_MARGIN, percentiles[1], percentiles[2]]
         return np.stack(rows)
 
 
 def _push(ring: Floats, newest: Floats) -> None:
-    ring[:-1] = ring[1:]
-    ring[-1] = newest
+    # Row by row: rows that overlap would all be copied first.
+    for older, newer in pairwise([*ring, newest]):
+        older[...] = newer
 
 
-def _sums(rows: Floats) -> Floats:
-    """Return the sum of each row as a column, added in order: no result may depend on how a CPU splits a sum."""
-    return np.add.accumulate(rows, axis=1)[:, -1:]
+def _added(sums: Floats, rows: Floats) -> Floats:
+    """Return sums, as a column, and each row added to its own in order: none may depend on how a CPU splits a sum."""
+    return np.add.accumulate(np.concatenate([sums, rows], axis=1), axis=1)[:, -1:]

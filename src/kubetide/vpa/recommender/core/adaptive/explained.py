@@ -12,7 +12,7 @@ def explained(fleet: LiveFleet, key: Key) -> dict[str, Any]:
     """Return what was learned of one container."""
     place, adaptive = fleet.places[key], fleet.adaptive
     own, windows = adaptive.cpu.columns, adaptive.windows.columns
-    share = adaptive.cpu.shares()[:, place]
+    share = adaptive.cpu.shares(slice(place, place + 1))[:, 0]
     # What a rule would have saved per decision, in units of the container's mean usage; below 0 it cost more.
     weight = float(np.maximum(adaptive.cpu.fleet["decisions"][0, 0], 1.0))
     rules = [

@@ -142,5 +142,5 @@ class RunningHour:
             total=own["memory total"][0].copy(),
             peak=own["memory peak"][0].copy(),
         )
-        self.columns = RunningHour(own.size).columns
+        own.clear()
         return cpu, memory

@@ -53,9 +53,9 @@ class LearnedSizes:
         self._fleets: dict[Way, LiveFleet] = {}
         self._found: dict[Key, State] = {}
         self._fleet_numbers: dict[str, Floats] = {}
-        self._ways: dict[Key, Way] = {}
         self._one_number: dict[Key, bool] = {}
         self._arrangement: Arrangement = []
+        self._capacity = 0
         self._limits: dict[ObjectKey, str] = {}
         self.shares: dict[ObjectKey, float] = {}
         """How much of the recommendation of a VPA is learned."""
@@ -85,11 +85,24 @@ class LearnedSizes:
             self._one_number.clear()
         # Asked for in every loop and changed seldom.
         arrangement = [(vpa.fed(), vpa.mode, vpa.choice) for vpa in taking_part]
-        if ended or not _same(arrangement, self._arrangement):
+        capacity = self._model.aggregates.first.size
+        same = capacity == self._capacity and _same(arrangement, self._arrangement)
+        if not same or (ended and self._another_way(taking_part)):
             self._arrange(rows_of(taking_part, with_off=True), hour)
-            self._arrangement = arrangement
+            self._arrangement, self._capacity = arrangement, capacity
+        if ended:
+            self._found = {key: state for key, state in self._found.items() if self._way_of(key) is None}
         # After a restart the hour that was running may have ended meanwhile.
         return self._end_hours(hour) or ended
+
+    def _another_way(self, taking_part: Sequence[VpaState]) -> bool:
+        """Return whether a container is sized in another way than so far: pods may have another limit."""
+        keys = ((Key(vpa.key, container), vpa) for vpa in taking_part for container in vpa.fed())
+        return any(self._way(key, vpa) != self._way_of(key) for key, vpa in keys)
+
+    def _way_of(self, key: Key) -> Way | None:
+        """Return how a container is sized; None where it takes no part."""
+        return next((way for way, fleet in self._fleets.items() if key in fleet.places), None)
 
     def _participants(self, now: datetime) -> list[VpaState]:
         self.shares = {}
@@ -111,15 +124,15 @@ class LearnedSizes:
         for row in rows:
             key = Key(row.vpa.key, row.container)
             wanted[self._way(key, row.vpa)][key] = row
-        ways = {key: way for way, keys in wanted.items() for key in keys}
         new = []
-        for key, way in ways.items():
-            before = self._ways.get(key)
-            if before is None:
-                if key not in self._found:
-                    new.append(wanted[way][key])
-            elif before != way:
-                self._found[key] = self._fleets[before].state(key)
+        for way, listed in wanted.items():
+            for key, row in listed.items():
+                before = self._way_of(key)
+                if before is None:
+                    if key not in self._found:
+                        new.append(row)
+                elif before != way:
+                    self._found[key] = self._fleets[before].state(key)
         seeds = self._seeds(new)
         capacity = self._model.aggregates.first.size
         for way, listed in wanted.items():
@@ -128,9 +141,7 @@ class LearnedSizes:
             fleet = self._fleets.get(way) or self._new_fleet(way, listed, hour)
             fleet.arrange(listed, self._found, seeds)
             fleet.link({key: row.vpa.fed()[row.container] for key, row in listed.items()}, capacity)
-        for key in ways:
-            self._found.pop(key, None)
-        self._ways = ways
+        self._found = {key: state for key, state in self._found.items() if self._way_of(key) is None}
 
     def _new_fleet(self, way: Way, listed: Collection[Key], hour: int) -> LiveFleet:
         saved = [self._found[key].hour for key in listed if key in self._found]
@@ -141,7 +152,7 @@ class LearnedSizes:
 
     def _way(self, key: Key, vpa: VpaState) -> Way:
         daily = vpa.mode not in (IN_PLACE, IN_PLACE_OR_RECREATE)
-        before = self._ways.get(key)
+        before = self._way_of(key)
         estimator = vpa.choice.estimator
         if estimator is Estimator.VPA:
             # On its way back: what was learned goes on until it has no say any more.
@@ -162,7 +173,7 @@ class LearnedSizes:
             each = (_has_one_number(pod, key.container) for pod in pods if pod is not None)
             found = [one for one in each if one is not None]
             if not found:
-                before = self._ways.get(key)
+                before = self._way_of(key)
                 return not (before.limit_apart if before is not None else self._restored_apart(key))
             known = self._one_number[key] = any(found)
         return known
@@ -192,12 +203,13 @@ class LearnedSizes:
                 fleet.decide(None)
                 continue
             percentiles = np.zeros((len(PERCENTILES), len(fleet.keys)))
-            rows = [Row(self._model.vpas[key.vpa], key.container, 1) for key in fleet.keys if self._feeds(key)]
-            places = np.array([fleet.places[Key(row.vpa.key, row.container)] for row in rows], dtype=np.int64)
-            for start in range(0, len(rows), CHUNK):
-                merged = merge_rows(self._model.aggregates, rows[start : start + CHUNK])
-                for members, block in merged.blocks[CPU]:
-                    percentiles[:, places[start + members]] = block.percentiles(PERCENTILES)
+            for start in range(0, len(fleet.keys), CHUNK):
+                keys = enumerate(fleet.keys[start : start + CHUNK], start)
+                fed = [(place, key) for place, key in keys if self._feeds(key)]
+                places = np.array([place for place, _ in fed], dtype=np.int64)
+                rows = [Row(self._model.vpas[key.vpa], key.container, 1) for _, key in fed]
+                for members, block in merge_rows(self._model.aggregates, rows).blocks[CPU]:
+                    percentiles[:, places[members]] = block.percentiles(PERCENTILES)
             fleet.decide(percentiles)
         return bool(ended)
 
@@ -230,8 +242,9 @@ class LearnedSizes:
             share = self.shares.get(row.vpa.key, 0.0)
             if share > 0.0:
                 key = Key(row.vpa.key, row.container)
-                way = self._ways[key]
-                taking_part.setdefault(way, []).append((i, self._fleets[way].places[key], share))
+                for way, fleet in self._fleets.items():
+                    if (place := fleet.places.get(key)) is not None:
+                        taking_part.setdefault(way, []).append((i, place, share))
         for way, listed in taking_part.items():
             lines, places = [np.array(part, dtype=np.int64) for part in list(zip(*listed, strict=True))[:2]]
             shares = np.array([share for _, _, share in listed])
@@ -261,7 +274,7 @@ class LearnedSizes:
         if not vpa.choice.learned or vpa.key not in self.shares:
             return found
         for container in vpa.fed():
-            way = self._ways.get(Key(vpa.key, container))
+            way = self._way_of(Key(vpa.key, container))
             if way is not None and way.limit_apart:
                 fleet = self._fleets[way]
                 limits = fleet.adaptive.in_force().memory_limit
@@ -276,7 +289,7 @@ class LearnedSizes:
     def state(self, vpa: ObjectKey, container: str) -> State | None:
         """Return what is remembered of a container, to be saved; None when it takes no part."""
         key = Key(vpa, container)
-        way = self._ways.get(key)
+        way = self._way_of(key)
         return None if way is None else self._fleets[way].state(key)
 
     def fleet_numbers(self) -> dict[str, Floats]:
@@ -291,7 +304,7 @@ class LearnedSizes:
         containers = {}
         for container in vpa.fed():
             key = Key(vpa.key, container)
-            way = self._ways.get(key)
+            way = self._way_of(key)
             if way is not None:
                 containers[container] = explained(self._fleets[way], key)
         return _told(vpa, share, containers)

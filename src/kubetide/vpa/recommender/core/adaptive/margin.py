@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubetide.stats.buckets import Floats
-from kubetide.vpa.recommender.core.adaptive.columns import FleetColumns
+from kubetide.vpa.recommender.core.adaptive.columns import FleetColumns, parts
 from kubetide.vpa.recommender.core.adaptive.distrust import Distrust
 from kubetide.vpa.recommender.core.adaptive.windows import Closed, Windows
 
@@ -95,25 +95,28 @@ class MarginSizer:
 
     def _base(self) -> Floats:
         windows = self._windows
-        peaks = windows.columns["peaks"]
-        descending = -np.sort(-np.nan_to_num(peaks, nan=0.0), axis=0)
-        count = np.add.reduce(np.isfinite(peaks), axis=0)
-        place = np.minimum(_RANK, np.maximum(count, 1)) - 1
-        ranked = np.take_along_axis(descending, place[None], axis=0)[0]
-        result: Floats = np.maximum(windows.recent(_RECENT), ranked)
-        return result
+        base = windows.recent(_RECENT)
+        for part in parts(base.size):
+            peaks = windows.columns["peaks"][:, part]
+            descending = -np.sort(-np.nan_to_num(peaks, nan=0.0), axis=0)
+            count = np.add.reduce(np.isfinite(peaks), axis=0)
+            place = np.minimum(_RANK, np.maximum(count, 1)) - 1
+            ranked = np.take_along_axis(descending, place[None], axis=0)[0]
+            base[part] = np.maximum(base[part], ranked)
+        return base
 
     def _movement(self) -> Floats:
         """Return the mean change between the peaks of neighbouring windows, with a floor."""
         peaks = self._windows.columns["peaks"]
-        change = np.abs(np.diff(peaks, axis=0))
-        have = np.isfinite(change)
-        count = np.add.reduce(have, axis=0)
-        mean = np.add.reduce(np.where(have, change, 0.0), axis=0) / np.maximum(count, 1)
-        first = np.maximum(self.columns["movement"][0], _FIRST_MOVEMENT * self._windows.recent(_RECENT))
-        result: Floats = np.maximum(
-            np.where(count > 0, mean, first), _LEAST_MOVEMENT * max(float(self.fleet["mean peak"][0, 0]), LEAST_BYTES)
-        )
+        movement = np.maximum(self.columns["movement"][0], _FIRST_MOVEMENT * self._windows.recent(_RECENT))
+        for part in parts(movement.size):
+            change = np.abs(np.diff(peaks[:, part], axis=0))
+            have = np.isfinite(change)
+            count = np.add.reduce(have, axis=0)
+            mean = np.add.reduce(np.where(have, change, 0.0), axis=0) / np.maximum(count, 1)
+            movement[part] = np.where(count > 0, mean, movement[part])
+        least = _LEAST_MOVEMENT * max(float(self.fleet["mean peak"][0, 0]), LEAST_BYTES)
+        result: Floats = np.maximum(movement, least)
         return result
 
     def _note_mean_peak(self) -> None:

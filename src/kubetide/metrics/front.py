@@ -20,10 +20,9 @@ from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.tls import Pem, ServerTrust
 from kubetide.metrics.answer_cache import AnswerCache
-from kubetide.metrics.core.backends import Backend, Backends
+from kubetide.metrics.core.backends import MOST_VALUES, Backend, Backends, bounded_labels
 from kubetide.metrics.core.requests import EXTERNAL, VERSIONS, Question
 from kubetide.metrics.core.statuses import Refused
-from kubetide.metrics.core.values import MOST_VALUES, bounded_labels
 from kubetide.metrics.http_api import VIA
 
 Raw = dict[str, Any]

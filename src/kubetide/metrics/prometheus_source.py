@@ -25,9 +25,9 @@ from kubetide.log import get_logger
 from kubetide.metrics.answer_cache import AnswerCache
 from kubetide.metrics.cluster_view import ClusterView
 from kubetide.metrics.core.adapter_rules import Catalog, Rules, Source, catalog, external_query, object_query
+from kubetide.metrics.core.backends import MOST_VALUES, bounded_labels
 from kubetide.metrics.core.requests import CUSTOM, EXTERNAL, Question
 from kubetide.metrics.core.statuses import bad_request
-from kubetide.metrics.core.values import MOST_VALUES, bounded_labels
 from kubetide.metrics.settings import MetricsSettings
 from kubetide.metrics.value_sources import chosen_pods, described
 

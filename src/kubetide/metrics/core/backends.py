@@ -7,13 +7,16 @@
       caBundle: <base64 of PEM>                # absent: the cluster's CA
       timeout: 5s
 
-A backend that cannot be used is named by its place and leaves the others alone.
+A backend that cannot be used is named by its place and leaves the others alone. What it answers is bounded, as the
+answers of Prometheus are, before an autoscaler or its status has to hold it.
 """
 
 import base64
 import binascii
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 from kubetide.api.values.codec import parse_yaml
@@ -23,6 +26,9 @@ from kubetide.metrics.core.requests import CUSTOM, EXTERNAL
 
 MOST_BACKENDS = 20
 LONGEST_TIMEOUT = timedelta(seconds=30)
+MOST_VALUES = 2000
+"""Values of one metric in one answer."""
+MOST_LABELS, LONGEST_LABEL = 30, 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +92,15 @@ def _read(raw: object, place: str) -> Backend:
         limit = LONGEST_TIMEOUT.total_seconds()
         raise InvalidInput(f"must be above 0 and at most {limit:g} s", subject=place, field="timeout")
     return Backend(name=name, url=url, groups=groups, ca=ca, timeout=timeout)
+
+
+def bounded_labels(labels: Any) -> dict[str, str]:
+    """Return the labels of a value without its name: the first in order, those that are too long left out."""
+    if not isinstance(labels, Mapping):
+        return {}
+    kept = [
+        (key, value)
+        for key, value in sorted(labels.items())
+        if key != "__name__" and isinstance(value, str) and max(len(key), len(value)) <= LONGEST_LABEL
+    ]
+    return dict(kept[:MOST_LABELS])

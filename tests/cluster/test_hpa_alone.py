@@ -45,7 +45,10 @@ def lived(settings: HpaSettings) -> tuple[list[bytes], list[bytes]]:
     return run(main, nodes=6)
 
 
-def test_every_write_is_that_of_a_reconcile_that_observes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("settings", [FOLLOWED, ASKED_FOR], ids=["followed", "asked-for"])
+def test_every_write_is_that_of_a_reconcile_that_observes(
+    settings: HpaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     look, rested = RestingAlone.look, 0
 
     async def counted(self: RestingAlone, *arguments: object) -> object:
@@ -58,20 +61,9 @@ def test_every_write_is_that_of_a_reconcile_that_observes(monkeypatch: pytest.Mo
         return None
 
     monkeypatch.setattr(RestingAlone, "look", counted)
-    alone = lived(FOLLOWED)
+    alone = lived(settings)
     assert rested > 400  # of 720 reconciles
     monkeypatch.setattr(RestingAlone, "look", nothing)
-    observed = lived(FOLLOWED)
+    observed = lived(settings)
     assert alone == observed
     assert len(alone[0]) > 500
-
-
-def test_a_target_that_is_not_followed_is_observed(monkeypatch: pytest.MonkeyPatch) -> None:
-    look = RestingAlone.look
-
-    async def never(self: RestingAlone, *arguments: object) -> None:
-        assert await look(self, *arguments) is None  # type: ignore[arg-type]
-
-    monkeypatch.setattr(RestingAlone, "look", never)
-    writes, _ = lived(ASKED_FOR)
-    assert writes

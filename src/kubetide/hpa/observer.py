@@ -114,6 +114,15 @@ class Observed(msgspec.Struct):
     """The scale was read from the server just now; only then may it be written."""
 
 
+class FoundScale(msgspec.Struct, frozen=True):
+    """The scale of a target, or why there is none."""
+
+    target: ScaleTarget | None
+    problem: HpaProblem | None = None
+    fresh: bool = True
+    """It was read from the server just now."""
+
+
 class KnownScales(Protocol):
     """Scales that are known without asking."""
 
@@ -149,26 +158,32 @@ class Observer:
         self._planned = planned
         self._compat = settings.compat_rules
 
-    async def observe(self, hpa: HorizontalPodAutoscaler, request: MetricsRequest, *, live: bool = False) -> Observed:
-        """Look at everything that one reconcile needs; what cannot be read is part of the observation.
-
-        With `live` the scale is read from the server; otherwise one that is followed may be a moment old.
-        """
+    async def scale_of(self, hpa: HorizontalPodAutoscaler, *, live: bool = False) -> FoundScale:
+        """Return the scale of the target: with `live` from the server, else one that is followed will do."""
         namespace, reference = hpa.metadata.namespace, hpa.spec.scale_target_ref
         known = self._known.get(namespace, reference) if self._known is not None and not live else None
+        if known is not None:
+            return FoundScale(known, fresh=False)
         try:
-            target = known or await self._scales.get(namespace, reference)
+            return FoundScale(await self._scales.get(namespace, reference))
         except InvalidApiVersion as error:
-            return _unreadable(hpa, ProblemKind.INVALID_API_VERSION, error)
+            return FoundScale(None, HpaProblem(ProblemKind.INVALID_API_VERSION, str(error)))
         except NoMapping as error:
-            return _unreadable(hpa, ProblemKind.NO_MAPPING, error)
+            return FoundScale(None, HpaProblem(ProblemKind.NO_MAPPING, str(error)))
         except KubetideError as error:
-            return _unreadable(hpa, ProblemKind.GET_SCALE, error)
+            return FoundScale(None, HpaProblem(ProblemKind.GET_SCALE, str(error)))
+
+    async def observe(self, hpa: HorizontalPodAutoscaler, request: MetricsRequest, found: FoundScale) -> Observed:
+        """Look at everything that one reconcile needs; what cannot be read is part of the observation."""
+        namespace, reference = hpa.metadata.namespace, hpa.spec.scale_target_ref
+        target, fresh = found.target, found.fresh
+        if target is None:
+            return Observed(Observation(hpa=hpa, scale=None, scale_problem=found.problem))
         scale = ScaleView(target.spec_replicas, target.status_replicas, target.selector)
         overrides = request.overrides
         selector = _readable_selector(scale) if needs_metrics(hpa, scale, self._compat) else None
         if selector is None:
-            return Observed(Observation(hpa=hpa, scale=scale, fallback=overrides.fallback), target, known is None)
+            return Observed(Observation(hpa=hpa, scale=scale, fallback=overrides.fallback), target, fresh)
         matched = pods = self._pods.matching(namespace, selector)
         if self.strategy(overrides) is SelectionStrategy.OWNER_REFERENCE:
             pods = await self._owners.owned(matched, namespace, reference)
@@ -193,7 +208,7 @@ class Observer:
             fallback=overrides.fallback,
             planned=self._announced(namespace, reference),
         )
-        return Observed(observation, target, known is None)
+        return Observed(observation, target, fresh)
 
     def _announced(self, namespace: str, reference: CrossVersionObjectReference) -> Mapping[str, int]:
         return self._planned.of(namespace, reference) if self._planned is not None else NOTHING
@@ -201,9 +216,13 @@ class Observer:
     def finds_unchanged(self, key: ObjectKey, rest: Rest) -> bool:
         """Return whether target and pods are what they were, by what is followed; no if the server has to be asked."""
         known = self._known
+        target = known.get(key.namespace, rest.seen.hpa.spec.scale_target_ref) if known is not None else None
+        return self.finds_same(key, rest, target)
+
+    def finds_same(self, key: ObjectKey, rest: Rest, target: ScaleTarget | None) -> bool:
+        """Return whether this target and its pods are what they were."""
         if self._announced(key.namespace, rest.seen.hpa.spec.scale_target_ref):
             return False
-        target = known.get(key.namespace, rest.seen.hpa.spec.scale_target_ref) if known is not None else None
         if target is None or target.selector != (rest.seen.scale and rest.seen.scale.selector):
             return False
         scale = ScaleView(target.spec_replicas, target.status_replicas, target.selector)
@@ -234,7 +253,3 @@ def _readable_selector(scale: ScaleView) -> Selector | None:
         return selector_of(scale.selector) if scale.selector else None
     except SelectorError:
         return None
-
-
-def _unreadable(hpa: HorizontalPodAutoscaler, kind: ProblemKind, error: Exception) -> Observed:
-    return Observed(Observation(hpa=hpa, scale=None, scale_problem=HpaProblem(kind, str(error))))

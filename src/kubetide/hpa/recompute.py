@@ -33,7 +33,7 @@ async def recompute(client: Client, clock: Clock, settings: HpaSettings, key: Ob
     request = MetricsRequest(max_age=settings.sync_period, overrides=overrides_of(hpa.metadata.annotations))
     async with MetricsReader(client, clock, settings) as metrics:
         observer = Observer(ScaleClient(client), clock, settings, PodCache(store), Claims(), metrics, owners=owners)
-        seen = await observer.observe(hpa, request)
+        seen = await observer.observe(hpa, request, await observer.scale_of(hpa))
     decision = decide(seen.observation, Memory(), settings.options, now=clock.now())
     outcome = conclude(decision)
     return {**trace_of(decision, outcome, outcome.problem), "recomputed": True, "acts": False, "history": []}

@@ -40,7 +40,7 @@ from kubetide.hpa.core.quick.rows import Row
 from kubetide.hpa.core.takeover import WARN_EVERY, Stance, wrote_ever
 from kubetide.hpa.headroom.kept import KeptHeadroom
 from kubetide.hpa.headroom.store import HeadroomStore
-from kubetide.hpa.observer import Observed, Observer
+from kubetide.hpa.observer import FoundScale, Observed, Observer
 from kubetide.hpa.own_writes import OwnWrites
 from kubetide.hpa.settings import HpaSettings
 from kubetide.hpa.status_writer import DecisionWriter
@@ -123,15 +123,16 @@ class Reconciler:
         started = self._clock.monotonic()
         # Who rests has no annotations, and as the same object has none now.
         used: Used = {}
-        rest = state.rest
-        if rest is not None and rest.seen.hpa is hpa and await self._rests_alone(hpa, state, rest, used, started):
+        rest, found = state.rest, await self._observer.scale_of(hpa)
+        unchanged = rest is not None and rest.seen.hpa is hpa
+        if rest is not None and unchanged and await self._rests_alone(hpa, state, rest, found, used, started):
             return self._sync_period
         overrides = overrides_of(hpa.metadata.annotations)
         if self._proposed_fields:
             overrides = with_proposed_fields(overrides, hpa.spec)
         period = overrides.sync_period or self._sync_period
         request = MetricsRequest(max_age=period, overrides=overrides, before=state.used, used=used)
-        seen = await self._observer.observe(hpa, request)
+        seen = await self._observer.observe(hpa, request, found)
         state.used = request.used or state.used
         state.target_followed = not seen.fresh
         if seen.observation.planned:
@@ -189,21 +190,27 @@ class Reconciler:
             decision = self._decision(seen.observation, state, learned)
         if decision.rescale and not seen.fresh:
             # What was followed may be a moment old: before a write the scale is read, and all is decided anew.
-            seen = await self._observer.observe(hpa, request, live=True)
+            seen = await self._observer.observe(hpa, request, await self._observer.scale_of(hpa, live=True))
             decision = self._decision(seen.observation, state, learned)
         return seen, decision
 
     async def _rests_alone(
-        self, hpa: HorizontalPodAutoscaler, state: HpaState, rest: Rest, used: Used, started: float
+        self,
+        hpa: HorizontalPodAutoscaler,
+        state: HpaState,
+        rest: Rest,
+        scale: FoundScale,
+        used: Used,
+        started: float,
     ) -> bool:
         """End a reconcile that finds everything at rest by what is known anyway; return whether it did."""
         if wrote_ever(hpa.metadata.managed_fields):
             return False
         request = MetricsRequest(max_age=self._sync_period, before=state.used, used=used)
-        found = await self._alone.look(key_of(hpa), rest, state, request)
+        found = await self._alone.look(key_of(hpa), rest, state, scale.target, request)
         if found is None or not await self._end_at_rest(hpa, state, rest, *found, None, started):
             return False
-        state.used, state.target_followed = used, True
+        state.used, state.target_followed = used, not scale.fresh
         return True
 
     async def _rests(

@@ -1,7 +1,7 @@
 """Looks after the autoscalers at rest: each by itself, or all that are due at a time together.
 
-`RestingAlone` says whether one rests by what is followed and listed anyway, without an observation of its own: most
-reconciles need no more. `RestingAutoscalers` does it for many without a task or a request for any.
+`RestingAlone` says whether one rests by its target and by what is followed and listed anyway, without an observation of
+its own: most reconciles need no more. `RestingAutoscalers` does it for many without a task or a request for any.
 
 What is followed anyway says whether an autoscaler, its target and its pods are what they were; the list of usage that
 all share says, on arrays, how far each is from its target (`hpa.core.quick.together`). One about which anything else is
@@ -41,6 +41,7 @@ from kubetide.hpa.reconciler import HpaState
 from kubetide.hpa.settings import HpaSettings
 from kubetide.hpa.telemetry import DecisionHistory, HpaTelemetry
 from kubetide.kube.cache.informer import Informer
+from kubetide.kube.scale import ScaleTarget
 from kubetide.log import get_logger
 
 log = get_logger("hpa")
@@ -71,10 +72,10 @@ class RestingAlone:
         self.capacity = capacity
 
     async def look(
-        self, key: ObjectKey, rest: Rest, state: HpaState, request: MetricsRequest
+        self, key: ObjectKey, rest: Rest, state: HpaState, target: ScaleTarget | None, request: MetricsRequest
     ) -> tuple[Resting, Again] | None:
         """Return how the reconcile ends, and how its decision would be made; None where that has to be found out."""
-        if not self.applies or not self.observer.finds_unchanged(key, rest):
+        if not self.applies or not self.observer.finds_same(key, rest, target):
             return None
         usage = await self.metrics.usage(key.namespace, request)
         if usage is None or not usage.is_readable or rest.seen.scale is None:

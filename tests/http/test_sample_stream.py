@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ async def test_every_replica_hears_of_a_node_and_one_that_dies_takes_nothing_wit
                 await announce(first, f"metrics-{number}", one.server.port)
             task = group.create_task(stream.run())
             for one in (first, second):
-                await until(lambda one=one: shown(one, "pods"))
+                await until(partial(shown, one, "pods"))
             assert not stream.notes()
             (before,) = await shown(first, "pods")
 

@@ -9,7 +9,7 @@ client filters by itself as well. By the name of objects (`NAME`) only a client 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kubetide.errors import SelectorError
 
@@ -20,6 +20,7 @@ NAME = "object.metadata.name"
 HASHES = 2**64
 _OFFSET_BASIS, _PRIME = 14695981039346656037, 1099511628211
 _MAX_TEXT = 64 * 1024
+_MOST_REMEMBERED = 10_000
 _HEX = re.compile(r"0x[0-9a-f]{16}")
 _END_OF_HASHES = f"{HASHES:#x}"
 
@@ -41,6 +42,8 @@ class ShardSelector:
     """Ranges of one field; any of them may hold an object. Without ranges nothing matches, and nobody need ask."""
 
     ranges: tuple[ShardRange, ...]
+    _namespaces: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Namespaces that were looked at: many objects share one, and a share may have a hundred ranges."""
 
     @property
     def field(self) -> str:
@@ -56,7 +59,17 @@ class ShardSelector:
         """Return whether an object belongs to the shard; cluster-scoped objects have the empty namespace."""
         if not self.ranges:
             return False
-        found = shard_hash({UID: uid, NAMESPACE: namespace, NAME: name}[self.field])
+        if self.field != NAMESPACE:
+            return self._holds(uid if self.field == UID else name)
+        known = self._namespaces.get(namespace)
+        if known is None:
+            if len(self._namespaces) >= _MOST_REMEMBERED:
+                self._namespaces.clear()
+            known = self._namespaces[namespace] = self._holds(namespace)
+        return known
+
+    def _holds(self, value: str) -> bool:
+        found = shard_hash(value)
         return any(one.start <= found < one.end for one in self.ranges)
 
     def covers(self, other: "ShardSelector") -> bool:

@@ -74,3 +74,11 @@ def test_a_shard_that_does_not_exist_is_refused() -> None:
 
 def test_the_last_shard_ends_beyond_the_last_hash() -> None:
     assert shard_of(1, 2, UID).ranges == (ShardRange(UID, 2**63, 2**64),)
+
+
+@given(st.lists(st.text(max_size=8), max_size=40), st.integers(0, 3))
+def test_a_namespace_that_was_looked_at_before_is_answered_the_same(namespaces: list[str], index: int) -> None:
+    selector = shard_of(index, 4, NAMESPACE)
+    answers = [selector.matches("", namespace) for namespace in (*namespaces, *namespaces)]
+    assert answers == [shard_of(index, 4, NAMESPACE).matches("", namespace) for namespace in namespaces] * 2
+    assert selector == shard_of(index, 4, NAMESPACE)

@@ -6,7 +6,10 @@ log, so that a list read in pages is one consistent list. A revision the log no 
 
 import base64
 import binascii
+from bisect import bisect_right
 from dataclasses import dataclass, replace
+from itertools import islice
+from operator import attrgetter
 
 import msgspec
 
@@ -16,6 +19,8 @@ from kubetide.embedded.apiserver.rest.requests import Request, RequestTarget
 from kubetide.embedded.apiserver.rest.status import Cause, StatusError, bad_request, gone, invalid, timed_out
 from kubetide.embedded.apiserver.rest.watching import WatchPlan
 from kubetide.embedded.apiserver.storage.objects import Collection, Entry, ObjectStore, StoreKey
+
+_key = attrgetter("key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +53,13 @@ def list_page(
     if token:
         start = _read_token(token)
         entries = _state_at(collection, wanted, start.rv, expired="The provided continue parameter is too old.")
-        after = StoreKey(start.ns, start.name)
-        entries = [entry for entry in entries if entry.key > after]
+        entries = entries[bisect_right(entries, StoreKey(start.ns, start.name), key=_key) :]
         revision = start.rv
     else:
         entries, revision = _fresh(store, collection, wanted, query.get("resourceVersion", ""), request)
     if not wanted.takes_all:
-        entries = [entry for entry in entries if wanted.matches(entry)]
+        # One more than fits: whether there is another page; what is on it, its own request looks for.
+        entries = list(islice(filter(wanted.matches, entries), limit + 1 if limit else None))
     shard = str(wanted.shard) if wanted.shard is not None else ""
     if limit and len(entries) > limit:
         page, rest = entries[:limit], len(entries) - limit

@@ -8,6 +8,7 @@ changes are kept on disk they are written there first: what cannot be made durab
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -22,6 +23,7 @@ _LINES_KEPT = 512
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_key = attrgetter("key")
 
 
 class StoreKey(NamedTuple):
@@ -238,16 +240,17 @@ class Collection:
 
     def entries_at(self, revision: int, namespace: str | None) -> list[Entry]:
         """Return the entries as they were at `revision`, by undoing the log; Gone if it does not reach back."""
-        state = {entry.key: entry for entry in self.entries(namespace)}
+        before: dict[StoreKey, Entry | None] = {}
         for event in self.log.since(revision):
             key = event.entry.key
-            if namespace is not None and key.namespace != namespace:
-                continue
-            if event.previous is None:
-                state.pop(key, None)
-            else:
-                state[key] = event.previous
-        return [state[key] for key in sorted(state)]
+            if namespace is None or key.namespace == namespace:
+                before[key] = event.previous
+        present = self.entries(namespace)
+        if not before:
+            return present
+        found = [entry for entry in present if entry.key not in before]
+        found += [entry for entry in before.values() if entry is not None]
+        return sorted(found, key=_key)
 
     def put(self, entry: Entry) -> None:
         namespace, name = entry.key

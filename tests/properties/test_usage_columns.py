@@ -1,5 +1,6 @@
 """Usage handed over as columns says what the same usage says as JSON."""
 
+import gc
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -77,6 +78,19 @@ def test_the_filing_of_a_page_is_kept_from_scrape_to_scrape() -> None:
     assert NamespaceSamples(second.columns("default"), filing).filing is filing
     other = scraped([("default", {"app": "other"}, [(1, 1)])], at)
     assert NamespaceSamples(other.columns("default"), filing).filing is not filing
+
+
+def test_columns_go_with_the_last_who_reads_them() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        columns = scraped([("default", None, [(1, 1)])], datetime(2026, 1, 5, tzinfo=UTC)).columns("default")
+        assert columns.millis("cpu") == [1]
+        assert columns.items()
+        del columns
+        assert gc.collect() == 0  # a collection comes once in a simulated day
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("gaps", [0.0, 0.5])

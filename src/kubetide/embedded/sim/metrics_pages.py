@@ -56,7 +56,6 @@ class Scraped:
     numbers: npt.NDArray[np.int64]
     pages: dict[str, Page]
     _items: dict[str, bytes] = field(default_factory=dict)
-    _columns: dict[str, UsageColumns] = field(default_factory=dict)
 
     def items(self, namespace: str) -> bytes:
         """Return the metrics of a namespace as a JSON list, made once."""
@@ -71,19 +70,16 @@ class Scraped:
         return found
 
     def columns(self, namespace: str) -> UsageColumns:
-        """Return the metrics of a namespace that has pods as columns."""
-        found = self._columns.get(namespace)
-        if found is None:
-            page = self.pages[namespace]
-            found = self._columns[namespace] = UsageColumns(
-                names=page.names,
-                labels=page.labels,
-                timestamp=self.at.astimezone(UTC).replace(microsecond=0),
-                window=self.window,
-                millis=partial(self._millis, page),
-                items=partial(self.items, namespace),
-            )
-        return found
+        """Return the metrics of a namespace that has pods as columns, which keep this alive and not the other way."""
+        page = self.pages[namespace]
+        return UsageColumns(
+            names=page.names,
+            labels=page.labels,
+            timestamp=self.at.astimezone(UTC).replace(microsecond=0),
+            window=self.window,
+            millis=partial(self._millis, page),
+            items=partial(self.items, namespace),
+        )
 
     def _millis(self, page: Page, resource: str) -> list[int] | None:
         """Return thousandths as a reader of the texts would find them: CPU in nanos, rounded up, memory in KiB."""

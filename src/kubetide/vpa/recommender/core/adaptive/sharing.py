@@ -15,6 +15,7 @@ from math import gcd
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.vpa.recommender.core.adaptive.columns import FleetColumns
@@ -22,6 +23,8 @@ from kubetide.vpa.recommender.core.adaptive.distrust import Distrust
 from kubetide.vpa.recommender.core.adaptive.hour import MemoryHour
 from kubetide.vpa.recommender.core.adaptive.margin import LEAST_BYTES
 from kubetide.vpa.recommender.core.adaptive.windows import KEPT, Closed, Windows
+
+Mask = npt.NDArray[np.bool_]
 
 NODE: Final = 20
 PRICE: Final = 28.0
@@ -36,9 +39,13 @@ _KEEP_HOUR: Final = 0.9
 _FIRST_FACTOR: Final = 1.5
 _BETTER: Final = 0.005
 """What another factor must save before it is taken: a change of the factor moves the requests of all."""
-_BAND_UP, _BAND_DOWN = 0.15, 0.08
+_BAND_UP, _BAND_DOWN, _BAND_YOUNG = 0.15, 0.08, 0.2
 """A request stays while it is this close to what it should be: errors of containers on a node cancel out. In the first
-day, when every hour moves what it should be, the wider one holds both ways."""
+day, when every hour moves what it should be, the widest holds both ways."""
+_MOVE, _MOVE_YOUNG = 0.05, 0.15
+"""What a change must move, in mean peaks of the fleet: a node hardly notices what small containers need."""
+_WRONG: Final = 2.0
+"""A request that is off by this factor moves whatever it is worth."""
 _LIMIT_PEAKS: Final = 2.0
 _LIMIT_FLEET: Final = 4.0
 _CLOSE_TO_LIMIT: Final = 0.7
@@ -90,8 +97,7 @@ class SharingSizer:
         if distrust is not None:
             target = target * distrust.caution()
         current = own["request"][0]
-        down = np.where(self._windows.grown, _BAND_DOWN, _BAND_UP)
-        off = (target > (1.0 + _BAND_UP) * current) | (target < (1.0 - down) * current)
+        off = self._is_off(current, target)
         known = self._windows.known()
         own["request"] = np.where(known & off, target, current)
         request = np.maximum(own["request"][0], LEAST_BYTES)
@@ -103,6 +109,16 @@ class SharingSizer:
         moves = (highest > _CLOSE_TO_LIMIT * limit) | (limit < request) | off
         own["limit"] = np.where(known & moves, room, limit)
         return request, np.maximum(own["limit"][0], request)
+
+    def _is_off(self, current: Floats, target: Floats) -> Mask:
+        """Return which requests are so far from what they should be that a change pays."""
+        grown = self._windows.grown
+        up, down = np.where(grown, _BAND_UP, _BAND_YOUNG), np.where(grown, _BAND_DOWN, _BAND_YOUNG)
+        worth = np.where(grown, _MOVE, _MOVE_YOUNG) * self._mean_peak()
+        outside = (target > (1.0 + up) * current) | (target < (1.0 - down) * current)
+        wrong = (target > _WRONG * current) | (_WRONG * target < current)
+        off: Mask = outside & (wrong | (np.abs(target - current) > worth))
+        return off
 
     def _mean_peak(self) -> float:
         """Return the mean over the fleet of the usual peak."""

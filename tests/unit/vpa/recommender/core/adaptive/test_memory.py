@@ -55,8 +55,36 @@ def test_in_the_first_day_a_request_stays_within_the_wider_band() -> None:
         return float(sizer.decide()[0][0])
 
     first = after(4, GIB)
-    assert after(6, 0.9 * GIB) == first
-    assert after(6, 0.8 * GIB) < 0.85 * first
+    assert after(6, 0.85 * GIB) == first
+    assert after(6, 0.75 * GIB) < 0.8 * first
+
+
+@pytest.mark.parametrize("grown", [False, True], ids=["first-day", "later"])
+@pytest.mark.parametrize(
+    ("which", "before", "after", "moves"),
+    [
+        pytest.param(0, 0.5, 0.8, False, id="a-small-one-that-a-node-hardly-notices"),
+        pytest.param(0, 0.5, 3.0, True, id="a-small-one-that-is-far-too-small"),
+        pytest.param(1, 10.0, 14.0, True, id="a-large-one"),
+        pytest.param(1, 10.0, 6.0, True, id="a-large-one-that-shrinks"),
+    ],
+)
+def test_a_request_moves_where_the_change_is_worth_it(
+    which: int, before: float, after: float, moves: bool, grown: bool
+) -> None:
+    windows = Windows(20)
+    sizer = SharingSizer(windows)
+    used = np.where(np.arange(20) == 0, 0.5, 10.0) * GIB
+
+    def sized() -> float:
+        for number in range(24 * 100 if grown else 12):
+            windows.observe(flat(used), day_ends=grown and number % 24 == 23)
+        return float(sizer.decide()[0][which])
+
+    used[which] = before * GIB
+    first = sized()
+    used[which] = after * GIB
+    assert (sized() != first) is moves
 
 
 def grown_fleet(rng: np.random.Generator, base: Floats, days: int) -> tuple[Windows, MarginSizer, list[Floats]]:

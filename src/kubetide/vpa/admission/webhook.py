@@ -272,7 +272,7 @@ class AdmissionController(Controller):
 
     async def _renew_in_time(self) -> None:
         if self._displaced:
-            # Whoever is called renews it; if he does not for a minute, the configuration is ours again.
+            # Whoever is called renews it; if nobody does for a minute, the configuration is ours again.
             return
         try:
             async with asyncio.timeout(self._settings.lease_period.total_seconds()):

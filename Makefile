@@ -20,7 +20,7 @@ SLOW := tests/vm tests/soak tests/drills tests/scenarios tests/e2e tests/browser
         tests/unit/replay/test_pictures.py tests/prom/test_grafana.py tests/cluster/test_recommender_writes.py tests/cluster/test_recommender_loop.py \
         tests/cluster/test_updater_leadership.py tests/cluster/test_hpa_headroom.py tests/cluster/test_hpa_alone.py
 
-.PHONY: help demo test slow lint format types contracts bench quality presubmit e2e real screenshots containerd vm-kernel conformance soak drills lock wheels advisories docs site release image-parts clean
+.PHONY: help demo test slow again lint format types contracts bench quality presubmit e2e real screenshots containerd vm-kernel conformance soak drills lock wheels advisories docs site release image-parts clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ test: $(READY) ## All tests this machine can run, but for the slow ones; says wh
 
 slow: $(READY) ## An emulated machine with cgroup v2, churn, whole days, real servers, the vectors without this CPU's extra features: minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(SLOW) $(PYTEST_ARGS)
+
+again: $(READY) ## The tests that failed last, once more and alone; what passes now has a race to repair
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 1 -rA --tb short $(PYTEST_ARGS)
 
 lint: $(READY) ## Ruff, mypy strict, import contracts
 	@$(BIN)/ruff check src tests benchmarks

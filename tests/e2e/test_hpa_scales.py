@@ -225,9 +225,7 @@ async def test_a_deployment_is_scaled_up_and_down(control_plane: ControlPlane, t
 
                 metrics.cpu = "20m"
                 await until(lambda: _size_is(admin, 1))
-                events = await admin.list(EVENTS, namespace=NAMESPACE)
-                told = [one.message for one in events.items if one.reason == "SuccessfulRescale"]
-                assert any("All metrics below target" in message for message in told)
+                await until(lambda: _told(admin, "All metrics below target"))
                 if (kubectl := shutil.which("kubectl")) is not None:
                     shown = await _run(kubectl, control_plane, "describe", "hpa", "web")
                     for text in ("resource cpu on pods", "AbleToScale", "ValidMetricFound", "New size: 6"):
@@ -315,3 +313,9 @@ async def _served(admin: Client) -> bool:
 async def _condition(admin: Client, kind: str, status: str) -> bool:
     hpa = await admin.get(HPAS, "web", namespace=NAMESPACE)
     return any(one.type == kind and one.status == status for one in hpa.status.conditions or ())
+
+
+async def _told(admin: Client, text: str) -> bool:
+    """Events are written behind the decision they tell of: a reader waits for them."""
+    events = await admin.list(EVENTS, namespace=NAMESPACE)
+    return any(one.reason == "SuccessfulRescale" and text in one.message for one in events.items)

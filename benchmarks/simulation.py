@@ -1,12 +1,14 @@
 """How fast the simulation runs: simulated seconds per second for 100, 1,000 and 5,000 pods, and a day with autoscalers.
 
-    python benchmarks/simulation.py [PODS ...] [--hours H] [--no-day] [--large H] [--calls]
+    python benchmarks/simulation.py [PODS ...] [--hours H] [--no-day] [--large H] [--simulate H] [--calls]
 
 Each cluster has deployments of 20 pods under daily load on nodes of 32 CPUs. Starting the pods is timed apart. The
 cluster then runs twice that long: once alone, and once with a reader that lists all pod metrics every 15 s, as an
 autoscaler does. Then follows a whole day of 200 pods in ten deployments, each with a horizontal autoscaler that is
 evaluated every 15 s; they follow their targets by a watch (`scale_watch_from: 10`). `--large H` adds H hours of about
-1,300 pods on 40 nodes with ten autoscalers, after 20 minutes in which they find their size.
+1,300 pods on 40 nodes with ten autoscalers, after 20 minutes in which they find their size. `--simulate H` is that
+cluster as `kubetide simulate` runs it, with every controller that has something to do and the series that it writes
+down: 20 minutes and H hours, less another run of 20 minutes.
 
 Every measurement has a process of its own. Time is the CPU time of that process: what a clock shows on a machine that
 is not busy with something else; the figures in brackets are by the clock. With `--calls` what has autoscalers is run
@@ -16,6 +18,7 @@ again and its Python calls are counted, which are the same on every machine howe
 import argparse
 import asyncio
 import cProfile
+import logging
 import multiprocessing
 import random
 import resource
@@ -34,6 +37,9 @@ from kubetide.embedded.sim.world import PODS, is_ready
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.decoding import tune_gc
 from kubetide.kube.control.manager import Manager
+from kubetide.simulate.controllers import needed
+from kubetide.simulate.runs import simulate_once
+from kubetide.simulate.variants import AS_IS
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_hpa
 from kubetide.wiring import Dependencies, build
@@ -159,6 +165,15 @@ async def live(scenario: Scenario, before: float, hours: float, counted: bool) -
     return Lived(span, min(counts), max(counts), calls)
 
 
+def simulated(scenario: Scenario, hours: float) -> float:
+    """Return the CPU that `kubetide simulate` takes for a policy that leaves everything as it is."""
+    logging.getLogger("kubetide").setLevel(logging.ERROR)
+    tune_gc()
+    began = time.process_time()
+    simulate_once(scenario, AS_IS, seed=1, length=timedelta(hours=hours), slo=timedelta(seconds=1))
+    return time.process_time() - began
+
+
 def _measured(work: Callable[..., Coroutine[Any, Any, T]], arguments: tuple[Any, ...]) -> tuple[T, int]:
     tune_gc()
     result = run_virtual(work(*arguments))
@@ -171,12 +186,25 @@ def apart(work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> tuple
         return process.submit(_measured, work, arguments).result()
 
 
+def _print_simulated(hours: float) -> None:
+    scenario, before, _ = large(hours)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1) as process:
+        start, whole = process.map(simulated, [scenario] * 2, [before, before + hours])
+    print(
+        f"{hours:g} hours of about 1,300 pods by `kubetide simulate`, {', '.join(needed(scenario))}: "
+        f"{whole - start:.1f} s of CPU after {start:.1f} s for the first {before * 60:.0f} minutes, "
+        f"{(start + (whole - start) * (168 - before) / hours) / 60:.1f} minutes for a week",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pods", nargs="*", type=int, default=[100, 1000, 5000])
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--day", action=argparse.BooleanOptionalAction, default=True, help="a day with autoscalers")
     parser.add_argument("--large", type=float, nargs=1, default=[], help="so many hours of about 1,300 pods")
+    parser.add_argument("--simulate", type=float, nargs=1, default=[], help="so many hours by `kubetide simulate`")
     parser.add_argument("--calls", action="store_true", help="count Python calls as well")
     arguments = parser.parse_args()
     seconds = arguments.hours * 3600
@@ -197,6 +225,8 @@ def main() -> None:
         if arguments.calls:
             counted, _ = apart(live, scenario, before, hours, True)
             print(f"  {counted.calls / (hours * 240):,.0f} Python calls every 15 s", flush=True)
+    for hours in arguments.simulate:
+        _print_simulated(hours)
 
 
 if __name__ == "__main__":

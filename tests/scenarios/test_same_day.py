@@ -22,7 +22,7 @@ from kubetide.cli.demo.summary import make_summary
 from kubetide.cli.demo.view import LiveView, PlainView, View
 from kubetide.embedded.sim import scenarios
 from kubetide.embedded.sim.ledger import Account
-from kubetide.embedded.sim.load.model import WorkloadKey
+from kubetide.embedded.sim.load.profile import WorkloadKey
 from kubetide.embedded.sim.time.loop import run_virtual
 from kubetide.simulate.controllers import ALL
 

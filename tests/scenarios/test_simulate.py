@@ -12,6 +12,7 @@ from kubetide.cli.main import run_cli
 from kubetide.embedded.sim.load.scenario_file import parse_scenario
 from kubetide.errors import InvalidInput
 from kubetide.simulate import Options, Variant, run
+from kubetide.simulate.controllers import ALL, NODE, needed
 from kubetide.simulate.kept import kept
 from kubetide.simulate.report import as_json, sections, series_csv
 
@@ -83,6 +84,23 @@ def test_the_command_compares_manifests_and_writes_what_it_is_asked_for(
     assert lines[0].startswith("policy,workload,time,wanted")
     assert len(lines) == 1 + 2 * 2 * 20
     assert "small: replicas" in (tmp_path / "r.html").read_text()
+
+
+def test_agents_work_where_something_is_for_them_and_change_nothing_elsewhere() -> None:
+    scenario = parse_scenario(SCENARIO)
+    assert NODE not in needed(scenario)
+    asked = Variant(name="with agents", controllers=list(ALL))
+    short = Options(workers=1, duration=timedelta(minutes=8))
+    without, with_agents = run(scenario, [Variant(name="without"), asked], short)
+    # Pods have other UIDs where agents write objects too, and with them slightly other shares of the load.
+    assert without.figures == pytest.approx(with_agents.figures, rel=1e-3)
+    for name, columns in without.run.series.items():
+        for column, values in columns.items():
+            np.testing.assert_allclose(values, with_agents.run.series[name][column], rtol=1e-2, err_msg=name)
+            if column in ("wanted", "pods", "ready"):
+                assert np.array_equal(values, with_agents.run.series[name][column]), (name, column)
+    for word in ("koordinator.sh/qosClass: LS", "kubernetes.io/batch-cpu: 1000"):
+        assert NODE in needed(parse_scenario(SCENARIO + f"  note: {{{word}}}\n"))
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,14 @@ workers.
 
 import importlib
 import signal
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from kubetide.errors import InvalidInput, Unavailable
@@ -42,12 +45,14 @@ def spread(work: Callable[[Item], Result], items: Sequence[Item], workers: Worke
     elif workers.processes <= 1 and not workers.fresh:
         for place, item in enumerate(items):
             yield place, work(item)
+    elif workers.fresh:
+        yield from _in_own_processes(work, items, max(1, workers.processes))
     else:
-        yield from _in_processes(work, items, workers)
+        yield from _in_processes(work, items, workers.processes)
 
 
 def _in_processes(
-    work: Callable[[Item], Result], items: Sequence[Item], workers: Workers
+    work: Callable[[Item], Result], items: Sequence[Item], processes: int
 ) -> Iterator[tuple[int, Result]]:
     left = dict(enumerate(items))
     fruitless = 0
@@ -55,10 +60,7 @@ def _in_processes(
     while left:
         before = len(left)
         pool = ProcessPoolExecutor(
-            min(workers.processes, len(left)),
-            mp_context=get_context("spawn"),
-            initializer=_leave_interrupts,
-            max_tasks_per_child=1 if workers.fresh else None,
+            min(processes, len(left)), mp_context=get_context("spawn"), initializer=_leave_interrupts
         )
         try:
             tasks = {pool.submit(work, item): place for place, item in left.items()}
@@ -70,7 +72,7 @@ def _in_processes(
             # A worker died (out of memory, or somebody ended it): what it had not finished is done again.
             fruitless = fruitless + 1 if len(left) == before else 0
             if fruitless >= _FRUITLESS:
-                raise Unavailable(f"worker processes died {fruitless} times without finishing anything") from error
+                raise _all_died(fruitless) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             if left:
@@ -78,6 +80,57 @@ def _in_processes(
                 for child in active_children():
                     if child.pid not in others:
                         child.terminate()
+
+
+def _in_own_processes(
+    work: Callable[[Item], Result], items: Sequence[Item], processes: int
+) -> Iterator[tuple[int, Result]]:
+    """As `_in_processes`, with a process for every piece. An executor that replaces its processes may never end."""
+    context = get_context("spawn")
+    left = deque(range(len(items)))
+    running: dict[Connection, tuple[int, BaseProcess]] = {}
+    fruitless = 0
+    try:
+        while left or running:
+            while left and len(running) < processes:
+                place = left.popleft()
+                answer, to_answer = context.Pipe(duplex=False)
+                child = context.Process(target=_do, args=(to_answer, work, items[place]), daemon=True)
+                child.start()
+                to_answer.close()
+                running[answer] = place, child
+            for answer in [each for each in wait(list(running)) if isinstance(each, Connection)]:
+                place, worker = running.pop(answer)
+                try:
+                    error, found = answer.recv()
+                except EOFError as died:
+                    fruitless += 1
+                    if fruitless >= _FRUITLESS:
+                        raise _all_died(fruitless) from died
+                    left.appendleft(place)
+                    continue
+                finally:
+                    worker.join()
+                if error is not None:
+                    raise error
+                fruitless = 0
+                yield place, found
+    finally:
+        for _, begun in running.values():
+            begun.terminate()
+
+
+def _do(answer: Connection, work: Callable[[Item], Result], item: Item) -> None:
+    _leave_interrupts()
+    try:
+        said: tuple[Exception | None, Result | None] = None, work(item)
+    except Exception as error:  # noqa: BLE001 - whoever waits gets it
+        said = error, None
+    answer.send(said)
+
+
+def _all_died(times: int) -> Unavailable:
+    return Unavailable(f"worker processes died {times} times without finishing anything")
 
 
 def _leave_interrupts() -> None:

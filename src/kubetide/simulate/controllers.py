@@ -16,7 +16,9 @@ from typing import Any
 import msgspec
 
 from kubetide.embedded.sim.cluster import SimCluster
+from kubetide.embedded.sim.load.scenario import Scenario
 from kubetide.errors import InvalidInput
+from kubetide.hpa.settings import HpaSettings
 from kubetide.install.rbac import LOCAL
 from kubetide.kube.control.manager import Component, Manager, running
 from kubetide.node.agent import NodeAgent
@@ -24,11 +26,24 @@ from kubetide.settings import ALL as CONTROLLERS
 from kubetide.settings import COMPONENTS
 from kubetide.simulate.agents import make_agent
 from kubetide.telemetry import Telemetry
+from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.wiring import Dependencies, build
 
 NODE = "node"
 """An agent on every node."""
 ALL = (*CONTROLLERS, NODE)
+_FOR_AGENTS = (b"koordinator.sh", b"slo-controller-config", b"kubernetes.io/batch-", b"kubernetes.io/mid-")
+"""What sets agents to work: labels, annotations and resources of QoS, their objects, settings of the SLO controller."""
+
+
+def needed(scenario: Scenario) -> tuple[str, ...]:
+    """Return every controller, and the agents only where something in a scenario is for them.
+
+    An agent that nothing was configured for reads its node and reports what others read from the metrics API too: it
+    takes most of the time of a simulation and changes none of its figures.
+    """
+    text = msgspec.json.encode(scenario)
+    return ALL if any(word in text for word in _FOR_AGENTS) else CONTROLLERS
 
 
 def parse_with(text: str) -> tuple[str, ...]:
@@ -84,6 +99,10 @@ class Controllers:
         settings = COMPONENTS[name]()
         if hasattr(settings, "leader_elect"):  # one of each: nobody to elect
             settings = msgspec.structs.replace(settings, leader_elect=False)
+        if isinstance(settings, HpaSettings):  # in one process a watch costs less than asking, however few they are
+            settings = msgspec.structs.replace(settings, scale_watch_from=1)
+        if isinstance(settings, AdmissionSettings):  # its heartbeat is fresh for a minute
+            settings = msgspec.structs.replace(settings, lease_period=timedelta(seconds=30))
         world = Dependencies(
             client=cluster.client(),
             clock=cluster.clock,

@@ -7,7 +7,8 @@ import numpy as np
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.ledger import Ledger
-from kubetide.embedded.sim.load.model import WorkloadKey
+from kubetide.embedded.sim.load.profile import WorkloadKey
+from kubetide.embedded.sim.load.serving import NOTHING
 from kubetide.embedded.sim.world import DEPLOYMENTS, EVENTS, STATEFUL_SETS
 from kubetide.node.executor.evictor import SUCCESS as EVICTED_BY_AGENT
 from kubetide.simulate.core.counting import COLUMNS
@@ -42,10 +43,11 @@ class SeriesObserver:
             return
         self._seen = self.ledger.latest
         seconds, self._looked = now - self._looked, now
-        served, wanted = self.cluster.model.served(now), self._wanted()
+        wanted = self._wanted()
         for key, row in self.ledger.latest.items():
-            rate, pods = served.get(key, (0.0, []))
-            missed = sum(pod.rate for pod in pods if pod.latency >= self.slo_seconds) if pods else rate
+            served = self.ledger.served.get(key, NOTHING)
+            rate = served.rate
+            missed = served.slower_than(self.slo_seconds) if served.pods else rate
             lost = self._lost.pop(key, 0.0) / seconds if seconds > 0 else 0.0
             self._rows.setdefault(key, []).append(
                 (

@@ -23,7 +23,7 @@ from kubetide.errors import InvalidInput
 from kubetide.kube.client.decoding import tune_gc
 from kubetide.replay.core.figures import Prices
 from kubetide.replay.workers import Workers, spread
-from kubetide.simulate.controllers import ALL, Controllers
+from kubetide.simulate.controllers import Controllers, needed
 from kubetide.simulate.core.counting import Run, figures
 from kubetide.simulate.kept import fingerprint, keep, kept
 from kubetide.simulate.observer import SeriesObserver
@@ -105,7 +105,7 @@ def _once(item: _Item) -> Run:
 
 def simulate_once(scenario: Scenario, variant: Variant, *, seed: int, length: timedelta, slo: timedelta) -> Run:
     """Simulate a scenario, to which a policy has been applied, in this process."""
-    names = ALL if variant.controllers is None else tuple(dict.fromkeys(variant.controllers))
+    names = needed(scenario) if variant.controllers is None else tuple(dict.fromkeys(variant.controllers))
 
     async def main() -> Run:
         cluster = SimCluster(scenario, seed=seed, api=ApiServer(clock=virtual_clock(), seed=seed))

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from multiprocessing import active_children
 from pathlib import Path
@@ -59,14 +61,17 @@ def dies(number: int) -> int:
     return number
 
 
+@pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("processes", [1, 2, 4])
-def test_every_item_comes_back_with_its_place(processes: int) -> None:
-    assert sorted(spread(doubled, [5, 6, 7], Workers(processes=processes))) == [(0, 10), (1, 12), (2, 14)]
+def test_every_item_comes_back_with_its_place(processes: int, fresh: bool) -> None:
+    workers = Workers(processes=processes, fresh=fresh)
+    assert sorted(spread(doubled, [5, 6, 7], workers)) == [(0, 10), (1, 12), (2, 14)]
 
 
-def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_a_dead_worker_had_is_done_again(tmp_path: Path, fresh: bool) -> None:
     items = [(str(tmp_path / "died"), number) for number in range(4)]
-    found = sorted(spread(dies_once, items, Workers(processes=2)))
+    found = sorted(spread(dies_once, items, Workers(processes=2, fresh=fresh)))
     assert (tmp_path / "died").exists()
     assert found == [(number, 2 * number) for number in range(4)]
 
@@ -80,8 +85,10 @@ def sleeps(item: tuple[str, int]) -> int:
     return number
 
 
-def test_who_stops_listening_does_not_wait_for_what_has_begun(tmp_path: Path) -> None:
-    results = spread(sleeps, [(str(tmp_path), number) for number in range(3)], Workers(processes=2))
+@pytest.mark.parametrize("fresh", [False, True])
+def test_who_stops_listening_does_not_wait_for_what_has_begun(tmp_path: Path, fresh: bool) -> None:
+    items = [(str(tmp_path), number) for number in range(3)]
+    results = spread(sleeps, items, Workers(processes=2, fresh=fresh))
     assert next(results) == (0, 0)
     while not (busy := [int(each.name) for each in tmp_path.iterdir()]):
         time.sleep(0.01)
@@ -92,9 +99,37 @@ def test_who_stops_listening_does_not_wait_for_what_has_begun(tmp_path: Path) ->
     assert alive == []
 
 
-def test_work_that_always_kills_its_workers_is_an_error() -> None:
+@pytest.mark.parametrize("fresh", [False, True])
+def test_work_that_always_kills_its_workers_is_an_error(fresh: bool) -> None:
     with pytest.raises(Unavailable, match="died 3 times"):
-        list(spread(dies, [1], Workers(processes=2)))
+        list(spread(dies, [1], Workers(processes=2, fresh=fresh)))
+
+
+def refuses(number: int) -> int:
+    raise InvalidInput("no", field=str(number))
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_mistake_of_a_piece_is_told_as_it_is(fresh: bool) -> None:
+    with pytest.raises(InvalidInput, match="7: no"):
+        list(spread(refuses, [7], Workers(processes=2, fresh=fresh)))
+
+
+INTERRUPTED = """
+import time
+from kubetide.replay.workers import Workers, spread
+
+for _ in spread(time.sleep, [0.0, 600.0, 600.0], Workers(processes=1, fresh={fresh})):
+    raise KeyboardInterrupt
+"""
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_who_is_interrupted_ends(fresh: bool) -> None:
+    code = INTERRUPTED.format(fresh=fresh)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode != 0
+    assert "KeyboardInterrupt" in ended.stderr
 
 
 def test_replays_are_the_same_for_any_number_of_workers(tide: Path) -> None:

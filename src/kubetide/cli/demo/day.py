@@ -18,7 +18,7 @@ from kubetide.dashboard.core.model import State
 from kubetide.embedded.apiserver.server import ApiServer
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.ledger import Account, Ledger
-from kubetide.embedded.sim.load.model import WorkloadKey
+from kubetide.embedded.sim.load.profile import WorkloadKey
 from kubetide.embedded.sim.load.scenario import EventSpec, Scenario
 from kubetide.embedded.sim.load.scenario_events import Announcement
 from kubetide.embedded.sim.narration import Line, Narrator

@@ -18,7 +18,7 @@ from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.ledger import Ledger, WorkloadRow
-from kubetide.embedded.sim.load.model import WorkloadKey
+from kubetide.embedded.sim.load.profile import WorkloadKey
 from kubetide.embedded.sim.load.scenario_events import Announcement
 from kubetide.embedded.sim.narration import Line
 from kubetide.embedded.sim.node.resizes import held_by

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kubetide.cli.demo.day import Outcome
 from kubetide.embedded.sim.ledger import Account
-from kubetide.embedded.sim.load.model import WorkloadKey
+from kubetide.embedded.sim.load.profile import WorkloadKey
 
 Accounts = Mapping[WorkloadKey, Account]
 

@@ -13,8 +13,15 @@ watched and one that is not are the same day.
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.embedded.sim.load.model import WorkloadKey
+from kubetide.embedded.sim.load.model import Floats
+from kubetide.embedded.sim.load.profile import WorkloadKey
+from kubetide.embedded.sim.load.serving import NOTHING, Served
+from kubetide.embedded.sim.node.kernel import Kernel
+from kubetide.embedded.sim.node.kubelet import Kubelets
 from kubetide.embedded.sim.node.resizes import held_by
 
 GOOD_LATENCY = 1.0
@@ -80,6 +87,57 @@ class _Sum:
     restarts: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Holdings:
+    """What the pods on nodes hold, by workload, and the rows of the kernel that tell what they use.
+
+    Pods change seldom and are looked at often: this is made anew when one of them changed.
+    """
+
+    version: int
+    sums: dict[WorkloadKey, _Sum]
+    rows: npt.NDArray[np.intp]
+    pod: npt.NDArray[np.intp]
+    """Whose row it is."""
+    workload: npt.NDArray[np.intp]
+    """Whose pod it is: a place in `sums`."""
+
+    @classmethod
+    def of(cls, kubelets: Kubelets) -> "_Holdings":
+        sums: dict[WorkloadKey, _Sum] = {}
+        places: dict[WorkloadKey, int] = {}
+        rows, pod, workload = [], [], []
+        for number, run in enumerate(kubelets.runs()):
+            total = sums.setdefault(run.workload, _Sum())
+            workload.append(places.setdefault(run.workload, len(places)))
+            held = held_by(run.containers)
+            batch = sum(held.get(name, 0) for name in _BATCH_CPU) / 1000
+            total.pods += 1
+            total.asked_cores += held.get("cpu", 0) / 1000 + batch
+            total.batch_cores += batch
+            total.asked_memory += sum(held.get(name, 0) for name in _MEMORY)
+            total.ready += all(container.ready for container in run.containers)
+            total.restarts += sum(container.restarts for container in run.containers)
+            for container in run.containers:
+                if container.row is not None:
+                    rows.append(container.row)
+                    pod.append(number)
+        return cls(kubelets.version, sums, *(np.array(each, dtype=np.intp) for each in (rows, pod, workload)))
+
+    def used(self, kernel: Kernel) -> dict[WorkloadKey, _Sum]:
+        """Return the sums with what is used at this moment."""
+        cores, memory = self._by_workload(kernel.granted), self._by_workload(kernel.anon)
+        for total, used_cores, used_memory in zip(self.sums.values(), cores, memory, strict=True):
+            total.used_cores, total.used_memory = used_cores, used_memory
+        return self.sums
+
+    def _by_workload(self, column: Floats) -> list[float]:
+        # A pod's containers first, then its workload's pods: in this order rounding is the same for any layout.
+        by_pod = np.bincount(self.pod, weights=column[self.rows], minlength=len(self.workload))
+        found: list[float] = np.bincount(self.workload, weights=by_pod, minlength=len(self.sums)).tolist()
+        return found
+
+
 @dataclass(slots=True)
 class Ledger:
     """The accounts of all workloads of a cluster, from when it is attached to it."""
@@ -92,7 +150,10 @@ class Ledger:
     """Cores used at each of the last looks."""
     kills: dict[WorkloadKey, list[float]] = field(default_factory=dict)
     """The seconds at which containers were OOM-killed, those of the last hour."""
+    served: dict[WorkloadKey, Served] = field(default_factory=dict)
+    """What arrived at every workload with a load when last looked at."""
     _looked: float = 0.0
+    _holdings: _Holdings | None = None
 
     def attach(self) -> None:
         """Listen to the cluster."""
@@ -117,19 +178,15 @@ class Ledger:
             return
         seconds, self._looked = now - self._looked, now
         sums = self._sums()
-        served = self.cluster.model.served(now)
+        self.served = self.cluster.model.served(now)
         found = {workload: WorkloadRow(workload=workload) for workload in self.cluster.model.profiles}
         for workload in dict.fromkeys((*found, *sums, *self.latest)):
             account = self.accounts.setdefault(workload, Account())
             each = sums.get(workload, _Sum())
-            rate, latency = 0.0, 0.0
-            if workload in served:
-                rate, pods = served[workload]
-                latency = sum(pod.latency for pod in pods) / len(pods) if pods else 0.0
-                account.requests += rate * seconds
-                slow = sum(pod.rate for pod in pods if pod.latency >= GOOD_LATENCY)
-                account.slow += slow * seconds
-                account.lost += 0.0 if pods else rate * seconds
+            served = self.served.get(workload, NOTHING)
+            account.requests += served.rate * seconds
+            account.slow += served.slower_than(GOOD_LATENCY) * seconds
+            account.lost += 0.0 if served.pods else served.rate * seconds
             account.least_pods = min(account.least_pods, each.pods)
             account.most_pods = max(account.most_pods, each.pods)
             account.used_core_hours += each.used_cores * seconds / _HOUR
@@ -140,8 +197,8 @@ class Ledger:
                 workload=workload,
                 pods=each.pods,
                 ready=each.ready,
-                rate=rate,
-                latency=latency,
+                rate=served.rate,
+                latency=served.latency,
                 used_cores=each.used_cores,
                 asked_cores=each.asked_cores,
                 used_memory=each.used_memory,
@@ -155,19 +212,7 @@ class Ledger:
         self.latest = found
 
     def _sums(self) -> dict[WorkloadKey, _Sum]:
-        kernel = self.cluster.kernel
-        found: dict[WorkloadKey, _Sum] = {}
-        for run in self.cluster.kubelets.runs():
-            total = found.setdefault(run.workload, _Sum())
-            held = held_by(run.containers)
-            rows = [c.row for c in run.containers if c.row is not None]
-            total.pods += 1
-            total.ready += all(c.ready for c in run.containers)
-            total.used_cores += float(kernel.granted[rows].sum())
-            total.used_memory += float(kernel.anon[rows].sum())
-            batch = sum(held.get(name, 0) for name in _BATCH_CPU) / 1000
-            total.asked_cores += held.get("cpu", 0) / 1000 + batch
-            total.batch_cores += batch
-            total.asked_memory += sum(held.get(name, 0) for name in _MEMORY)
-            total.restarts += sum(c.restarts for c in run.containers)
-        return found
+        """Return what the pods of every workload hold and use, in the order of the oldest pods."""
+        if self._holdings is None or self._holdings.version != self.cluster.kubelets.version:
+            self._holdings = _Holdings.of(self.cluster.kubelets)
+        return self._holdings.used(self.cluster.kernel)

@@ -9,7 +9,7 @@ from kubetide.cli.demo.day import Outcome
 from kubetide.cli.demo.summary import comparison, make_summary, percent
 from kubetide.dashboard.core.model import Judgement, State, Workload
 from kubetide.embedded.sim.ledger import Account
-from kubetide.embedded.sim.load.model import WorkloadKey
+from kubetide.embedded.sim.load.profile import WorkloadKey
 
 START = datetime(2026, 1, 5, 6, tzinfo=UTC)
 WITH: dict[WorkloadKey, Account] = {

@@ -85,8 +85,9 @@ class Admission:
         obj = call.obj
         again: list[tuple[Hook, ApiResource]] = []
         changed_by: Hook | None = None
+        equivalents = self._equivalents(call)
         for hook in self._mutating:
-            resource = await self._wants(hook, call.with_object(obj))
+            resource = await self._wants(hook, call.with_object(obj), equivalents)
             if resource is None:
                 continue
             after = await self._ask_to_change(hook, resource, call.with_object(obj))
@@ -102,8 +103,11 @@ class Admission:
         return obj
 
     async def _validate(self, call: AdmissionCall) -> None:
+        equivalents = self._equivalents(call)
         asked = [
-            (hook, resource) for hook in self._validating if (resource := await self._wants(hook, call)) is not None
+            (hook, resource)
+            for hook in self._validating
+            if (resource := await self._wants(hook, call, equivalents)) is not None
         ]
         if not asked:
             return
@@ -121,12 +125,15 @@ class Admission:
         if denied:
             raise denied[0]
 
-    async def _wants(self, hook: Hook, call: AdmissionCall) -> ApiResource | None:
-        equivalents = [
+    def _equivalents(self, call: AdmissionCall) -> list[ApiResource]:
+        """Return the other versions of what a request is about."""
+        return [
             resource
             for resource in self._registry.all()
             if resource.storage == call.resource.storage and resource is not call.resource
         ]
+
+    async def _wants(self, hook: Hook, call: AdmissionCall, equivalents: list[ApiResource]) -> ApiResource | None:
         resource = hook.matched(call, equivalents)
         if resource is None or not hook.selects(call, self._namespace_labels(call)):
             return None

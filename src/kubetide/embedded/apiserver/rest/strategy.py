@@ -5,7 +5,6 @@ where status is a subresource, and a write to `status` can touch nothing else. G
 outside metadata and status.
 """
 
-import copy
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -193,5 +192,14 @@ def _positive(amount: Any) -> bool:
 
 
 def deep_copy(obj: Raw) -> Raw:
-    """Return a copy that shares nothing."""
-    return copy.deepcopy(obj)
+    """Return a copy that shares nothing that can be changed; objects are JSON, so that nothing occurs in itself."""
+    copied: Raw = _copied(obj)
+    return copied
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_copied(part) for part in value]
+    return value

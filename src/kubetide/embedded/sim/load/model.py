@@ -12,11 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kubetide.embedded.sim.load.curves import Curve, CurveLevels, Diurnal, levels_of, unit_hash
-from kubetide.embedded.sim.load.profile import Profile, latency
+from kubetide.embedded.sim.load.profile import Profile, WorkloadKey, latency
+from kubetide.embedded.sim.load.serving import ReadyTask, Served, Serving
 from kubetide.embedded.sim.node.kernel import Kernel
-
-WorkloadKey = tuple[str, str]
-"""Namespace and name of the topmost owner."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -115,6 +113,7 @@ class LoadModel:
         self._groups: dict[tuple[WorkloadKey, Profile], LoadGroup] = {}
         self._by_row: dict[int, LoadGroup] = {}
         self._columns: TaskColumns | None = None
+        self._serving: Serving | None = None
         self._loaded: tuple[list[LoadGroup], CurveLevels] = ([], CurveLevels(()))
         """The groups with a load, laid out with the columns."""
         self.profiles: dict[WorkloadKey, Profile] = {}
@@ -127,7 +126,7 @@ class LoadModel:
         self._kernel.catch_up()
         before = self.profile_of(workload)
         self.profiles[workload] = profile
-        self._columns = None
+        self._forget_layout()
         for (key, old), group in list(self._groups.items()):
             if key == workload:
                 changed = profile if old == before else replace(old, curve=profile.curve)
@@ -149,7 +148,7 @@ class LoadModel:
         group = self._groups.setdefault((workload, profile), LoadGroup(workload, profile))
         swing = 2 * unit_hash(self._seed, seed) - 1
         group.tasks[row] = Task(row=row, pod=pod, started=now, weight=1 + profile.imbalance * swing)
-        self._columns = None
+        self._forget_layout()
         self._by_row[row] = group
         kernel = self._kernel
         kernel.demand[row] = profile.start_cpu if profile.work is None else profile.threads
@@ -163,7 +162,7 @@ class LoadModel:
         group = self._by_row.get(row)
         if group is not None:
             group.tasks[row].ready = ready
-            self._columns = None
+            self._forget_layout()
 
     def stop(self, row: int) -> None:
         """A container ended."""
@@ -171,9 +170,14 @@ class LoadModel:
         group = self._by_row.pop(row, None)
         if group is not None:
             group.tasks.pop(row, None)
-            self._columns = None
+            self._forget_layout()
             if not group.tasks:
                 self._groups.pop((group.workload, group.profile), None)
+
+    def _forget_layout(self) -> None:
+        """Tasks or their profiles changed: columns are laid out anew when they are needed."""
+        self._columns = None
+        self._serving = None
 
     def tick(self, now: float) -> None:
         """Set every demand to what it is from now on. The kernel must have been brought up to `now`."""
@@ -307,30 +311,24 @@ class LoadModel:
             if task.ready
         ]
 
-    def served(self, now: float) -> dict[WorkloadKey, tuple[float, list[PodWork]]]:
+    def served(self, now: float) -> dict[WorkloadKey, Served]:
         """Return what arrives at every workload with a load, and at which of its ready pods; nothing is changed."""
         self._kernel.catch_up()
+        if self._serving is None:
+            self._serving = Serving(self._ready())
         week = self._week_start + now
-        ready: dict[WorkloadKey, list[tuple[LoadGroup, Task]]] = {}
+        curves = ((workload, profile.curve) for workload, profile in self.profiles.items())
+        levels = {workload: curve.level(now, week) for workload, curve in curves if curve is not None}
+        return self._serving.at(levels, self._kernel)
+
+    def _ready(self) -> dict[WorkloadKey, list[ReadyTask]]:
+        ready: dict[WorkloadKey, list[ReadyTask]] = {}
         for group in self._groups.values():
+            seconds = group.profile.cpu_per_request
             for task in group.tasks.values():
                 if task.ready:
-                    ready.setdefault(group.workload, []).append((group, task))
-        found: dict[WorkloadKey, tuple[float, list[PodWork]]] = {}
-        for workload, profile in self.profiles.items():
-            if profile.curve is None:
-                continue
-            level = profile.curve.level(now, week)
-            tasks = ready.get(workload, [])
-            total = sum(task.weight for _, task in tasks)
-            found[workload] = (
-                level,
-                [
-                    PodWork(task.pod, level * task.weight / total, self._latency(task.row, group.profile))
-                    for group, task in tasks
-                ],
-            )
-        return found
+                    ready.setdefault(group.workload, []).append(ReadyTask(task.row, task.weight, seconds))
+        return ready
 
     def rates(self) -> dict[int, float]:
         """Return the requests per second of every container since the last tick, by row."""

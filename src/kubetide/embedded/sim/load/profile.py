@@ -16,6 +16,9 @@ from kubetide.errors import InvalidInput
 
 MIB = float(2**20)
 WORST_LATENCY = 30.0
+
+WorkloadKey = tuple[str, str]
+"""Namespace and name of the topmost owner."""
 ANNOTATION = "sim.kubetide.io/"
 
 

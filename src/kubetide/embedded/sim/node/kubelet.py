@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.load.model import LoadModel, WorkloadKey
-from kubetide.embedded.sim.load.profile import Profile, from_annotations
+from kubetide.embedded.sim.load.model import LoadModel
+from kubetide.embedded.sim.load.profile import Profile, WorkloadKey, from_annotations
 from kubetide.embedded.sim.node.containers import (
     COMPLETED,
     ERROR,
@@ -64,7 +64,7 @@ class Kubelets:
         self._resizes = Resizes(self, world, kernel, hosts, monotonic=monotonic)
         self.stopped_nodes: set[str] = set()
         self.version = 0
-        """Counts every start and end of a container and every change of labels, for those who cache."""
+        """Counts the changes of pods: processes, what they hold, readiness, labels; for those who cache."""
 
     def attach(self, model: LoadModel) -> None:
         """Begin to work; the model hears of every process."""
@@ -340,6 +340,7 @@ class Kubelets:
                 self._finish_stop(run)
             return
         run.stopping = True
+        self.version += 1
         for timer in run.timers:
             timer.cancel()
         run.timers = []
@@ -369,6 +370,7 @@ class Kubelets:
         run = self._runs.pop(uid, None)
         if run is None:
             return
+        self.version += 1
         for timer in run.timers:
             timer.cancel()
         self._by_node[run.node].pop(uid, None)
@@ -386,7 +388,8 @@ class Kubelets:
     # -- status
 
     def report(self, run: PodRun) -> None:
-        """Write the pod's status, if it differs."""
+        """Write the pod's status, if it differs; everything that changes a pod here ends with it."""
+        self.version += 1
         pod = self._world.get(PODS, run.key)
         if pod is not None and pod["metadata"]["uid"] == run.uid and run.node not in self.stopped_nodes:
             host_ip = f"192.168.0.{self._hosts[run.node].machine.index % 250 + 1}"

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.load.model import WorkloadKey
-from kubetide.embedded.sim.load.profile import Profile
+from kubetide.embedded.sim.load.profile import Profile, WorkloadKey
 from kubetide.embedded.sim.node.containers import SimContainer
 from kubetide.embedded.sim.world import with_condition
 

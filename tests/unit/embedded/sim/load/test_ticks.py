@@ -8,7 +8,7 @@ import pytest
 
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Curve, CurveLevels, Diurnal, Noisy, Ramp, Weekly, levels_of
-from kubetide.embedded.sim.load.model import WorkloadKey
+from kubetide.embedded.sim.load.profile import WorkloadKey
 from kubetide.embedded.sim.load.scenario import Amount, LoadSpec, Scenario, ScenarioNodes, ScenarioWorkload
 from kubetide.embedded.sim.time.loop import run_virtual
 

@@ -1,18 +1,28 @@
 """Hooks on real containers: NRI and the runtime proxy against a real containerd."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentserver import agent_client, agent_server
 from cri.realcontainerd import CGROUPS, IMAGE, PREFIX, Containerd, need_containerd
+from kubetide.api.objects.scheme import NODE_RESOURCE_TOPOLOGIES, PODS
 from kubetide.api.qos import qos
 from kubetide.api.qos.cgroups import CgroupDriver, CgroupPaths
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
+from kubetide.embedded.apiserver.inprocess import InProcessTransport
+from kubetide.kube.client.client import Client
+from kubetide.kube.control.manager import Component
+from kubetide.node.agent import NodeAgent
 from kubetide.node.core.hooks.rules import GPU, Plugins
 from kubetide.node.core.layout import Layout
+from kubetide.node.enforcement import make_modules
 from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.host.linux import LinuxHost
 from kubetide.node.runtime.cri import CriClient
@@ -22,6 +32,8 @@ from kubetide.node.runtime.nri import NriPlugin
 from kubetide.node.runtime.protos import cri_pb2 as cri
 from kubetide.node.runtime.proxy import RuntimeProxy
 from kubetide.node.runtime.proxy_config import HookDirectory
+from kubetide.node.settings import NodeSettings, PodSource
+from kubetide.telemetry import Telemetry
 
 BATCH = (
     '{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"64Mi"},'
@@ -42,11 +54,13 @@ def containerd() -> Iterator[Containerd]:
         runtime.close()
 
 
+LAYOUT = Layout(version=1, paths=CgroupPaths(CgroupDriver.CGROUPFS, PREFIX))
+
+
 def service(plugins: Plugins) -> HookService:
-    layout = Layout(version=1, paths=CgroupPaths(CgroupDriver.CGROUPFS, PREFIX))
-    executor = Executor(LinuxHost(), layout, SystemClock())
+    executor = Executor(LinuxHost(), LAYOUT, SystemClock())
     executor.start()
-    return HookService(plugins, executor, layout)
+    return HookService(plugins, executor, LAYOUT)
 
 
 @asynccontextmanager
@@ -220,6 +234,94 @@ async def test_hooks_survive_a_restart_of_containerd(containerd: Containerd) -> 
             assert is_adjusted(after)
         await fresh.close()
     await client.close()
+
+
+OBJECTS: list[dict[str, Any]] = [
+    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}, "spec": {}},
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "job",
+            "namespace": "default",
+            "labels": {qos.LABEL_QOS: "BE"},
+            "annotations": NOTES,
+        },
+        "spec": {"nodeName": "here", "containers": [{"name": "main", "image": IMAGE}]},
+    },
+]
+
+
+def status_of(container: str) -> dict[str, Any]:
+    """What a kubelet says of a pod whose container runs."""
+    state = {"name": "main", "image": IMAGE, "imageID": IMAGE, "ready": True, "restartCount": 0}
+    state |= {"containerID": f"containerd://{container}", "state": {"running": {}}}
+    return {"phase": "Running", "qosClass": "BestEffort", "containerStatuses": [state]}
+
+
+@asynccontextmanager
+async def agent(runtime: Containerd, client: Client, folder: Path) -> AsyncIterator[NodeAgent]:
+    """Run a whole agent on the real runtime until the block ends; no strategy and no hook may have failed by then."""
+    settings = NodeSettings(
+        node_name="here",
+        cgroup_driver="cgroupfs",
+        cgroup_prefix=PREFIX,
+        audit_log_dir="",
+        pod_source=PodSource.API_SERVER,
+        reconcile_interval_seconds=1,
+        runtime_hooks_nri_socket_path=str(runtime.nri),
+        runtime_hooks_config_path=str(folder / "no-proxy"),
+        runtime_hooks="GPUEnvInject=true",
+    )
+    host = LinuxHost()
+    hooks: list[NriPlugin] = []
+
+    def modules(made: NodeAgent) -> Sequence[Component]:
+        found = make_modules(made)
+        hooks.extend(each for each in found if isinstance(each, NriPlugin))
+        return found
+
+    one = NodeAgent(client, SystemClock(), settings, host, Telemetry(), layout=LAYOUT, commands=host, modules=modules)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(one.run())
+        try:
+            async with asyncio.timeout(60):
+                await hooks[0].synchronized.wait()
+            yield one
+            explained = one.explain("node", "here") or {}
+            assert explained["qos"]["failing"] == {}
+            assert explained["runtime-hooks"]["failing"] == ""
+        finally:
+            running.cancel()
+
+
+async def test_a_whole_agent_and_the_one_after_it_leave_a_real_container_its_values(
+    containerd: Containerd, tmp_path: Path
+) -> None:
+    runtime, clock = CriClient(containerd.socket), SystemClock()
+    for tier, top in product(("Guaranteed", "Burstable", "BestEffort"), CGROUPS.glob("[bcm]*")):
+        (top / LAYOUT.paths.tier(tier)).mkdir(parents=True, exist_ok=True)  # as a kubelet does
+    with agent_server(clock, OBJECTS) as api:
+        kubelet, client = Client(InProcessTransport(api), clock=clock), agent_client(api, clock)
+        uid = (await kubelet.get(PODS, "job", namespace="default")).metadata.uid
+        async with AsyncExitStack() as stack:
+            async with agent(containerd, client, tmp_path):
+                one = await stack.enter_async_context(pod(runtime, containerd, uid, **NOTES))
+                assert is_adjusted(one)
+            status = MergePatch({"status": status_of(one.container)})
+            await kubelet.patch(PODS, "job", status, namespace="default", subresource="status")
+            async with agent(containerd, client, tmp_path) as second:
+                async with asyncio.timeout(60):
+                    while not (await kubelet.list(NODE_RESOURCE_TOPOLOGIES)).items or not knows(second, one):  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
+                await asyncio.sleep(2.5)  # it looks at all containers every second
+                assert is_adjusted(one)
+    await runtime.close()
+
+
+def knows(one: NodeAgent, made: Pod) -> bool:
+    """Whether an agent has seen a container."""
+    return f"containerd://{made.container}" in {each.id for state in one.pods.states() for each in state.containers}
 
 
 async def ready(component: HookServer | RuntimeProxy) -> None:

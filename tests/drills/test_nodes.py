@@ -1,6 +1,5 @@
 """Nodes: soaks of the agent, evictions, what is overcommitted when a large pod lands or leaves, every layout."""
 
-import subprocess
 import sys
 from datetime import timedelta
 from itertools import pairwise, product
@@ -9,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from agentserver import AUDIT_LOG
 from cluster import test_slo_overcommit as overcommit
 from cluster.test_qos_strategies import cgroup_text
 from cri import realcontainerd
+from drills.audit import read
 from drills.drill import Run, drill, needs
-from drills.existing import TESTS
+from drills.existing import run_tests
 from drills.stage import MASTERS, Scene, play
 from drills.upstream import stamp
 from kubetide.api.objects.scheme import NODE_METRICS
@@ -245,18 +246,17 @@ def test_agents_hand_over_at_any_moment(run: Run) -> float:
 @drill(
     "layouts-containerd",
     shows="a real containerd with NRI: a container is made with the values of the hooks, and keeps them over a "
-    "restart of "
-    "the agent and of containerd",
+    "restart of the agent and of containerd; the agent's server is the embedded one",
     figure="tests of the containerd tier that fail",
     bound=0,
     tier="real containerd, runc",
 )
 def test_values_arrive_in_real_containers(run: Run) -> float:
     realcontainerd.need_containerd()
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "cri")]
-    done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=900, check=False)
-    assert "passed" in done.stdout, done.stdout
-    return float(sum(line.startswith("FAILED") for line in done.stdout.splitlines()))
+    audit = run.folder / "audit.log"
+    failed = run_tests("cri", run.folder, audit=audit)
+    run.logs.append(read(audit.read_bytes().splitlines()))
+    return float(failed)
 
 
 @drill(
@@ -272,13 +272,10 @@ def test_values_arrive_on_a_kernel_with_cgroup_v2(run: Run) -> float:
     if isinstance(parts, str):
         pytest.skip(parts)
     needs(run.whole, "`make drills` runs it; `make slow` has the same tests in tests/vm")
-    outcome = run_in_guest(
-        parts,
-        run.folder,
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernel"],
-        timeout=900.0,
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernel"]
+    outcome = run_in_guest(parts, run.folder, ["env", f"{AUDIT_LOG}=/exchange/audit.log", *command], timeout=900.0)
     assert "kernel" in outcome.output, outcome.output
+    run.logs.append(read((run.folder / "exchange" / "audit.log").read_bytes().splitlines()))
     failed = sum(line.startswith("FAILED") for line in outcome.output.splitlines())
     assert failed or outcome.code == 0, outcome.output
     return float(failed)

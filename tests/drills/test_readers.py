@@ -24,7 +24,7 @@ from kubetide.hpa.core import annotations as hpa_annotations
 from kubetide.kube.client.decoding import decode_page, parse_line
 from kubetide.node.core.formats import blkio, cpu, memory, processors, psi, storage
 from kubetide.node.core.hooks.rules import Plugins
-from kubetide.node.runtime.cri import resources_of
+from kubetide.node.runtime.cri import resources_of, variables_of
 from kubetide.node.runtime.hook_service import HookService
 from kubetide.node.runtime.nri import NriPlugin
 from kubetide.node.runtime.protos import cri_pb2 as cri
@@ -211,8 +211,9 @@ def read_cri(data: bytes) -> object:
             from_message(message.linux)
         found.append(kind.__name__)
     try:
-        resources = resources_of(decode_raw(data))
-        found.append("info" if resources is not None else "")
+        raw = decode_raw(data)
+        found.append("info" if resources_of(raw) is not None else "")
+        found.append("environment" if variables_of(raw) else "")
     except KubetideError:
         if not found:
             raise

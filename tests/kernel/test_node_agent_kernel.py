@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
+from agentserver import agent_client, agent_server
 from kernel.tree import BURNER, Tree, cgroup_tree, until
-from kubetide import crds
 from kubetide.api.objects.scheme import PODS
 from kubetide.clock import SystemClock
-from kubetide.embedded.apiserver.inprocess import InProcessTransport
 from kubetide.embedded.apiserver.server import ApiServer
-from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.slo import complete_collect_policy
 from kubetide.node.settings import NodeSettings, PodSource
@@ -54,23 +52,23 @@ def agent_for(tree: Tree, api: ApiServer, clock: SystemClock) -> NodeAgent:
         pod_source=PodSource.API_SERVER,
         prediction_training_interval=timedelta(seconds=1),
     )
-    client = Client(InProcessTransport(api), clock=clock)
     return NodeAgent(
-        client, clock, settings, tree.host, Telemetry(), layout=tree.layout, commands=tree.host, inotify=True
+        agent_client(api, clock),
+        clock,
+        settings,
+        tree.host,
+        Telemetry(),
+        layout=tree.layout,
+        commands=tree.host,
+        inotify=True,
     )
 
 
 async def test_a_burning_container_shows_in_the_report() -> None:
-    with cgroup_tree() as tree:
+    clock = SystemClock()
+    with cgroup_tree() as tree, agent_server(clock, [NODE, pod("burning")]) as api:
         tree.tiers()
-        clock = SystemClock()
-        api = ApiServer(clock=clock)
-        for definition in crds.load_all():
-            api.insert(dict(definition))
-        api.insert(NODE)
-        api.insert({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
-        api.insert(pod("burning"))
-        stored = await Client(InProcessTransport(api), clock=clock).get_raw(PODS, "burning", namespace="default")
+        stored = await agent_client(api, clock).get_raw(PODS, "burning", namespace="default")
         directory = tree.pod(stored["metadata"]["uid"], "BestEffort", "main")
         tree.limit_cpu(f"{directory}/main", 20_000)
         tree.run(f"{directory}/main", BURNER)

@@ -5,14 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agentserver import agent_client, agent_server
 from kernel.tree import BURNER, cgroup_tree, until
-from kubetide import crds
 from kubetide.api.objects.scheme import PODS
 from kubetide.api.qos.cgroups import BEST_EFFORT
 from kubetide.clock import SystemClock
-from kubetide.embedded.apiserver.inprocess import InProcessTransport
-from kubetide.embedded.apiserver.server import ApiServer
-from kubetide.kube.client.client import Client
 from kubetide.node.agent import NodeAgent
 from kubetide.node.enforcement import make_modules
 from kubetide.node.host.readers import CgroupReader
@@ -21,7 +18,6 @@ from kubetide.telemetry import Telemetry
 
 AMOUNTS = {"kubernetes.io/batch-cpu": "700", "kubernetes.io/batch-memory": "256Mi"}
 OBJECTS: list[dict[str, Any]] = [
-    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}},
     {
         "apiVersion": "v1",
         "kind": "Node",
@@ -63,15 +59,10 @@ OBJECTS: list[dict[str, Any]] = [
 
 
 async def test_an_agent_limits_real_best_effort_work_and_lifts_it_when_it_stops(tmp_path: Path) -> None:
-    with cgroup_tree() as tree:
+    clock = SystemClock()
+    with cgroup_tree() as tree, agent_server(clock, OBJECTS) as api:
         tree.tiers()
-        clock = SystemClock()
-        api = ApiServer(clock=clock)
-        for definition in crds.load_all():
-            api.insert(dict(definition))
-        for raw in OBJECTS:
-            api.insert(raw)
-        client = Client(InProcessTransport(api), clock=clock)
+        client = agent_client(api, clock)
         stored = await client.get(PODS, "job", namespace="default")
         directory = tree.pod(stored.metadata.uid, "BestEffort", "main")
         tree.run(f"{directory}/main", BURNER)

@@ -15,6 +15,7 @@ from kubetide.kube.control.core.membership import DRIFT_SECONDS, Member, claims_
 from kubetide.kube.control.core.ranges import (
     ALL_RANGES,
     RANGES,
+    Division,
     owners,
     parse_ranges,
     range_of,
@@ -62,6 +63,17 @@ def test_members_own_about_as_much_as_each_other(count: int, seed: int) -> None:
 @given(some_ranges)
 def test_ranges_survive_being_written_down(ranges: frozenset[int]) -> None:
     assert parse_ranges(ranges_text(ranges)) == ranges
+
+
+@given(some_ranges, st.frozensets(names, max_size=5), names, st.uuids().map(str))
+def test_the_owner_of_an_object_reads_it_and_of_split_namespaces_everything(
+    ranges: frozenset[int], split: frozenset[str], namespace: str, uid: str
+) -> None:
+    division = Division(split=split)
+    reads = division.selector(ranges).matches(uid, namespace)
+    assert reads or division.range_of(namespace, uid) not in ranges
+    assert reads == bool(ranges and (namespace in split or range_of(namespace) in ranges))
+    assert division.selector(ALL_RANGES).covers(division.selector(ranges))
 
 
 @given(some_ranges, st.frozensets(st.integers(0, MOST_SLOTS - 1)))

@@ -9,6 +9,7 @@ from kubetide.api.objects.scheme import VPA_CHECKPOINTS
 from kubetide.kube.control.core.ranges import RANGES
 from kubetide.vpa.recommender.loop import Recommender
 from simulated.replicas import Replicas, bad_day, drill, sizes, workloads
+from simulated.split_namespace import SPLIT, huge, sizes_of
 from simulated.vpas import RECOMMENDERS, make_vpas
 
 
@@ -32,6 +33,19 @@ def test_autoscalers_that_die_all_the_time_write_nothing_twice() -> None:
         assert len(replicas.checker.writes) > 100
 
     drill(main)
+
+
+def test_autoscalers_of_a_split_namespace_that_die_all_the_time_write_nothing_twice() -> None:
+    async def main(replicas: Replicas) -> None:
+        names = await huge(replicas, 16)
+        await half_an_hour(replicas, Random(11))
+        replicas.cluster.metrics.set_external_metric("", "queue", 30.0)
+        await replicas.cluster.run_for(timedelta(seconds=60))
+        assert sum(one.ranges for one in replicas.all) == RANGES
+        assert sizes_of(replicas, names) == {3}
+        assert len(replicas.checker.writes) > 100
+
+    drill(main, settings=SPLIT)
 
 
 @pytest.mark.parametrize("seed", [3])

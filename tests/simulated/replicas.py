@@ -50,6 +50,8 @@ class WriteChecker:
     def __init__(self, clock: Clock, *, deadline: float = DEADLINE_SECONDS) -> None:
         self._clock = clock
         self._deadline = deadline
+        self.range_of: Callable[[Request], int] = lambda request: range_of_write(request.path, request.body)
+        """The range of what is written."""
         self.writes: list[tuple[float, str, str]] = []
         """When, by whom, and to what range."""
         self.doubles: list[str] = []
@@ -71,7 +73,7 @@ class WriteChecker:
             return
         if "/events" in request.path:
             return
-        number = range_of_write(request.path, request.body)
+        number = self.range_of(request)
         self.writes.append((now, who, request.path))
         claimed = number in self._claims.get(who, ())
         if not claimed or (self._last.get(number) != who and number not in self._may[who]):

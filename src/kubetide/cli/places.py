@@ -33,7 +33,7 @@ from kubetide.kube.client.kubeconfig import load as access
 from kubetide.kube.client.port_forward import get as get_forwarded
 from kubetide.kube.client.settings import KubeSettings
 from kubetide.kube.control.announcement import read_announcement
-from kubetide.kube.control.shards import GROUP_LABEL, together
+from kubetide.kube.control.shards import GROUP_LABEL, is_together
 from kubetide.settings import COMPONENTS
 
 PORTS = (8941, 8942, 8943, 8944, 8080, 9316)
@@ -173,7 +173,7 @@ async def _holders(client: Client, component: str, token: str) -> list[Place]:
     found: list[Lease] = []
     with suppress(KubetideError):
         found.append(await client.get(LEASES, group, namespace=namespace))
-    if found and found[0].spec.holder_identity == together(group):
+    if found and is_together(found[0].spec.holder_identity, group):
         with suppress(KubetideError):
             members = await client.list(LEASES, namespace=namespace, label_selector=f"{GROUP_LABEL}={group}")
             found = list(members.items)

@@ -19,7 +19,7 @@ from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.scheme import HPAS, PODS
 from kubetide.clock import Clock
 from kubetide.hpa.builtin_controller import BuiltInWatch
-from kubetide.hpa.core.annotations import same_overrides
+from kubetide.hpa.core.annotations import asks_for_a_reconcile
 from kubetide.hpa.core.claims import Claims
 from kubetide.hpa.core.observation import ScaleDecision, memory_for
 from kubetide.hpa.core.takeover import FIELD_MANAGER, stance_notes, wrote_ever
@@ -44,8 +44,9 @@ from kubetide.kube.cache.nodes import NodeSizes
 from kubetide.kube.cache.versions import went_back
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.controller import Controller, KeyedLoop
-from kubetide.kube.control.core.ranges import ShardMode, range_of
+from kubetide.kube.control.core.ranges import Division, ShardMode
 from kubetide.kube.control.leader_election import Leadership
+from kubetide.kube.control.range_fence import acting_for
 from kubetide.kube.control.reconcile import STOP_GRACE, Result
 from kubetide.kube.control.recorder import Recorder
 from kubetide.kube.control.shards import ShardMembership
@@ -162,7 +163,7 @@ class HpaController(Controller):
             leadership=leadership,
             sharded=(self._hpas, self._pods, targets),
             background=(
-                lambda: targets.run(self._hpas.store),
+                lambda: targets.run(self._hpas.store, self._claims),
                 *(() if self._usage_watch is None else (self._usage_watch.run,)),
             ),
         )
@@ -236,15 +237,20 @@ class HpaController(Controller):
 
     async def started_owning(self, ranges: frozenset[int]) -> None:
         """Begin with the autoscalers of ranges, as after a restart."""
-        await self._begin([hpa for hpa in self._hpas.store.values() if range_of(hpa.metadata.namespace) in ranges])
+        found = [(hpa, hpa.metadata) for hpa in self._hpas.store.values()]
+        await self._begin([hpa for hpa, meta in found if self._division.range_of(meta.namespace, meta.uid) in ranges])
 
     async def stops_owning(self, ranges: frozenset[int]) -> None:
         """Let the reconciles of ranges end, which write scale and status, and forget them."""
         with suppress(TimeoutError):  # what takes longer is held back by the fence
             async with asyncio.timeout(STOP_GRACE.total_seconds()):
-                await self._loop.queue.until_done(lambda key: range_of(key.namespace) in ranges)
-        for key in [key for key in self._states if range_of(key.namespace) in ranges]:
+                await self._loop.queue.until_done(lambda key: self._range_of(key) in ranges)
+        for key in [key for key in self._states if self._range_of(key) in ranges]:
             self._forget(key)
+
+    def _range_of(self, key: ObjectKey) -> int:
+        state = self._states.get(key)  # whoever is being reconciled has one
+        return self._division.range_of(key.namespace, state.uid if state is not None else "")
 
     async def _begin(self, hpas: Sequence[HorizontalPodAutoscaler]) -> None:
         log.info("autoscaling", autoscalers=len(hpas), compat=self._compat)
@@ -260,7 +266,8 @@ class HpaController(Controller):
 
     def _is_ours(self, hpa: HorizontalPodAutoscaler) -> bool:
         meta = hpa.metadata
-        return self.owns(meta.namespace) and (self._shard is None or self._shard.matches(meta.uid, meta.namespace))
+        mine = self.owns(meta.namespace, meta.uid)
+        return mine and (self._shard is None or self._shard.matches(meta.uid, meta.namespace))
 
     def _on_change(self, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if new is None:
@@ -269,7 +276,7 @@ class HpaController(Controller):
                 key = key_of(old)
                 self._claims.forget(key)
                 self._own_writes.clear(key, old.metadata.uid)
-                if self.acting_since(key.namespace) is None:
+                if self.acting_since(key.namespace, old.metadata.uid) is None:
                     self._forget(key)
             return
         key = key_of(new)
@@ -277,7 +284,7 @@ class HpaController(Controller):
         if old is not None and went_back(new.metadata.resource_version, old.metadata.resource_version):
             # A server that was restored from a backup has lost our write, and a later version may never come.
             self._own_writes.clear(key)
-        if self._is_ours(new) and (old is None or self._own_writes.is_waiting(key) or _asks_for_a_reconcile(old, new)):
+        if self._is_ours(new) and (old is None or self._own_writes.is_waiting(key) or asks_for_a_reconcile(old, new)):
             self._add_now(key)
 
     def _add_now(self, key: ObjectKey) -> None:
@@ -296,9 +303,11 @@ class HpaController(Controller):
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Look after one autoscaler, and return when to do so again."""
-        if not self.owns(key.namespace):
-            return Result()
         hpa, cache_version = self._hpas.store.get(key), self._hpas.latest_version
+        uid = hpa.metadata.uid if hpa is not None else ""
+        if not self.owns(key.namespace, uid):
+            self._forget(key)  # made anew under the same name, it may be another replica's
+            return Result()
         if self._own_writes.must_wait(key, hpa, cache_version):
             # The event that shows our own write asks for a reconcile as soon as it comes.
             self._forced.add(key)
@@ -313,16 +322,17 @@ class HpaController(Controller):
         started = self._clock.monotonic()
         state = self._states.get(key)
         if state is None:
-            state = self._states[key] = HpaState(memory_for(hpa, self.acting_since(key.namespace)), due=started)
+            state = self._states[key] = HpaState(memory_for(hpa, self.acting_since(key.namespace, uid)), started)
         elif not forced and started < state.due - SLACK_SECONDS:
             # A reconcile that was asked for earlier has moved this one.
             return Result(requeue_after=timedelta(seconds=state.due - started) if state.slot is None else None)
-        state.slot = None
+        state.slot, state.uid = None, uid
         waited = started - (state.added_at or state.due)
         state.added_at = 0.0
         period = self._settings.sync_period
         try:
-            period = await self._reconciler.reconcile(self._own_writes.latest(key, hpa, cache_version), state)
+            with acting_for(uid):
+                period = await self._reconciler.reconcile(self._own_writes.latest(key, hpa, cache_version), state)
         except Exception as error:
             log.exception("reconcile failed", autoscaler=str(key), error=str(error))
             self._instruments.broken(self._clock.monotonic() - started)
@@ -373,27 +383,13 @@ class HpaController(Controller):
 def _leadership(
     client: Client, clock: Clock, settings: HpaSettings, rng: random.Random
 ) -> Leadership | ShardMembership:
-    namespace = settings.leader_elect_resource_namespace
+    namespace, identity = settings.leader_elect_resource_namespace, settings.identity
     if settings.shards is ShardMode.AUTO:
-        group = settings.leader_elect_resource_name
+        group, division = settings.leader_elect_resource_name, Division(split=frozenset(settings.shards_split))
         return ShardMembership(
-            client, clock=clock, group=group, namespace=namespace, rng=rng, identity=settings.identity
+            client, clock=clock, group=group, namespace=namespace, rng=rng, identity=identity, division=division
         )
+    name, enabled = settings.lease_name, settings.leader_elect
     return Leadership(
-        client,
-        clock=clock,
-        enabled=settings.leader_elect,
-        lease_name=settings.lease_name,
-        namespace=namespace,
-        rng=rng,
-        identity=settings.identity,
+        client, clock=clock, enabled=enabled, lease_name=name, namespace=namespace, rng=rng, identity=identity
     )
-
-
-def _asks_for_a_reconcile(old: HorizontalPodAutoscaler, new: HorizontalPodAutoscaler) -> bool:
-    if old.metadata.uid != new.metadata.uid or old.metadata.generation != new.metadata.generation:
-        return True
-    # API servers before 1.37 keep no generation for autoscalers, so the spec itself is compared.
-    if old.spec != new.spec:
-        return True
-    return not same_overrides(old.metadata.annotations, new.metadata.annotations)

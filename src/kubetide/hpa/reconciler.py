@@ -61,6 +61,7 @@ class HpaState:
 
     memory: Memory
     due: float
+    uid: str = ""
     added_at: float = 0.0
     used: Used = field(default_factory=dict)
     warned_at: datetime | None = None

@@ -14,12 +14,13 @@ from datetime import timedelta
 from functools import lru_cache
 
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
-from kubetide.api.objects.meta import ApiObject, CrossVersionObjectReference, ObjectKey, TypedObject, group_of
+from kubetide.api.objects.meta import ApiObject, CrossVersionObjectReference, ObjectKey, TypedObject, group_of, key_of
 from kubetide.api.objects.scheme import Resource
 from kubetide.api.values.selectors import LabelSelector, selector_from
 from kubetide.api.values.shard_selector import ShardSelector
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SelectorError
+from kubetide.hpa.core.claims import Claims, selector_of
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.cache.informer import Informer
 from kubetide.kube.cache.store import Store
@@ -104,7 +105,7 @@ class ScaleWatch:
     async def wait_synced(self) -> None:
         """Return: a scale that is not followed, or not yet, is read."""
 
-    async def run(self, hpas: Store[HorizontalPodAutoscaler]) -> None:
+    async def run(self, hpas: Store[HorizontalPodAutoscaler], claims: Claims) -> None:
         """Begin to follow a kind once enough autoscalers name it; until cancelled."""
         if self._settings.scale_watch_from <= 0:
             return
@@ -123,7 +124,15 @@ class ScaleWatch:
                         )
                         self._informers[kind] = informer
                         group.create_task(informer.run())
+                self._claim_for_others(hpas, claims)
                 await asyncio.sleep(self._settings.sync_period.total_seconds())
+
+    def _claim_for_others(self, hpas: Iterable[HorizontalPodAutoscaler], claims: Claims) -> None:
+        """Note which pods belong to autoscalers of split namespaces that another replica reconciles."""
+        for hpa in hpas if self._settings.shards_split else ():
+            namespace = hpa.metadata.namespace
+            if namespace in self._settings.shards_split and (found := self.get(namespace, hpa.spec.scale_target_ref)):
+                claims.claim(key_of(hpa), selector_of(found.selector))
 
     def _worth_it(self, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Kind]:
         references = [hpa.spec.scale_target_ref for hpa in hpas]

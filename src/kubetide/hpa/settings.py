@@ -232,6 +232,16 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = ShardMode.OFF
 
+    shards_split: Annotated[
+        tuple[str, ...],
+        Doc(
+            "With --hpa-shards=auto: namespaces that outgrow a replica. Their autoscalers are shared one by one, by "
+            "their uids, and every replica reads all autoscalers and pods of them. Replicas with other namespaces here "
+            "wait until all of those before them are gone.",
+            flag="hpa-shards-split",
+        ),
+    ] = ()
+
     leader_elect: Annotated[bool, Doc("Act only while holding the lease.", flag="hpa-leader-elect")] = True
     leader_elect_resource_name: Annotated[
         str, Doc("Name of the leader lease.", flag="hpa-leader-elect-resource-name")
@@ -292,6 +302,8 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
             "hpa-leader-elect=false": not self.leader_elect,
         }
         refuse_beside_auto(self.shards, excluded, field="hpa-shards")
+        if self.shards_split and self.shards is not ShardMode.AUTO:
+            raise SettingsError("needs --hpa-shards=auto", field="hpa-shards-split")
 
     @property
     def compat_rules(self) -> HpaCompat:

@@ -1,6 +1,8 @@
 """Gauges whose set of series is made anew each sync, without touching those of other nodes in the same process."""
 
+import math
 import re
+from dataclasses import dataclass
 from datetime import datetime
 
 from prometheus_client import Gauge
@@ -12,26 +14,40 @@ from kubetide.node.core.series.store import SeriesStore
 from kubetide.telemetry import Telemetry
 
 
+@dataclass(slots=True)
+class _Series:
+    gauge: Gauge
+    value: float
+
+
 class RoundGauge:
-    """Remembers which series it set, and removes those that a sync did not set again."""
+    """Remembers which series it set, and removes those that a sync did not set again.
+
+    Finding a series by its labels costs more than setting it, and most have the value of the sync before.
+    """
 
     def __init__(self, gauge: Gauge) -> None:
         self._gauge = gauge
-        self._shown: set[tuple[str, ...]] = set()
-        self._round: set[tuple[str, ...]] = set()
+        self._shown: dict[tuple[str, ...], _Series] = {}
+        self._round: dict[tuple[str, ...], _Series] = {}
 
     def begin(self) -> None:
         """Start a sync."""
-        self._round = set()
+        self._round = {}
 
     def set(self, labels: tuple[str, ...], value: float) -> None:
         """Set one series."""
-        self._gauge.labels(*labels).set(value)
-        self._round.add(labels)
+        series = self._round.get(labels) or self._shown.get(labels)
+        if series is None:
+            series = _Series(self._gauge.labels(*labels), math.nan)
+        if series.value != value:
+            series.gauge.set(value)
+            series.value = value
+        self._round[labels] = series
 
     def end(self) -> None:
         """Remove what this sync did not set."""
-        for labels in self._shown - self._round:
+        for labels in self._shown.keys() - self._round.keys():
             self._gauge.remove(*labels)
         self._shown = self._round
 

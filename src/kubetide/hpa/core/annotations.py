@@ -23,7 +23,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
-from kubetide.api.objects.hpa import HpaSpec
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaSpec
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput
 
@@ -205,3 +205,13 @@ def _fallback(text: str, *, max_age: str | None) -> Fallback:
     if text.isascii() and text.isdigit() and len(text) < 10:
         return Fallback(count=int(text))
     raise InvalidInput(f"{text!r} is neither {LAST_KNOWN_GOOD} nor a count of replicas")
+
+
+def asks_for_a_reconcile(old: HorizontalPodAutoscaler, new: HorizontalPodAutoscaler) -> bool:
+    """Return whether an autoscaler became another one, or asks for something else."""
+    if old.metadata.uid != new.metadata.uid or old.metadata.generation != new.metadata.generation:
+        return True
+    # API servers before 1.37 keep no generation for autoscalers, so the spec itself is compared.
+    if old.spec != new.spec:
+        return True
+    return not same_overrides(old.metadata.annotations, new.metadata.annotations)

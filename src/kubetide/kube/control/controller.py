@@ -14,6 +14,7 @@ earlier term remembered.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -23,7 +24,7 @@ from kubetide.api.values.shard_selector import NAMESPACE
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError
 from kubetide.kube.cache.view import Cache, Selectable
-from kubetide.kube.control.core.ranges import NO_RANGES, RANGES, range_of, selector_of
+from kubetide.kube.control.core.ranges import NO_RANGES, RANGES, WHOLE_NAMESPACES
 from kubetide.kube.control.instruments import Reconciles
 from kubetide.kube.control.leader_election import Leadership
 from kubetide.kube.control.reconcile import STOP_GRACE, Reconciled, Result, Workers
@@ -198,8 +199,8 @@ class Controller:
         self._leadership = leadership
         self._background = tuple(background)
         self._sharded = tuple(sharded)
-        self._shard_by = shard_by
         self._shards = leadership if isinstance(leadership, ShardMembership) else None
+        self._division = replace(self._shards.division if self._shards else WHOLE_NAMESPACES, field=shard_by)
         self._owned: dict[int, datetime] = {}  # ranges, and since when
         if self._shards is not None:
             self._shards.owner = self
@@ -221,8 +222,9 @@ class Controller:
     def notes(self) -> Sequence[str]:
         """Return what people should know though all is healthy: that it stands by, if it does."""
         if self._shards is not None:
-            of = "namespaces" if self._shard_by == NAMESPACE else "nodes"
-            return (f"owns {len(self._owned)} of {RANGES} ranges of {of}, with {self._shards.live} members",)
+            of = "namespaces" if self._division.field == NAMESPACE else "nodes"
+            split = f" (split: {', '.join(sorted(self._division.split))})" if self._division.split else ""
+            return (f"owns {len(self._owned)} of {RANGES} ranges of {of}{split}, with {self._shards.live} members",)
         if self._leadership is None or self._leadership.is_leader:
             return ()
         return (f"stands by: does not hold the lease {self._leadership.lease}",)
@@ -239,13 +241,13 @@ class Controller:
 
     # Where replicas share the work.
 
-    def acting_since(self, name: str) -> datetime | None:
-        """Return since when this process acts on what is in a namespace, or on a node; None while it does not."""
-        return self.leading_since if self._shards is None else self._owned.get(range_of(name))
+    def acting_since(self, name: str, uid: str = "") -> datetime | None:
+        """Return since when this process acts on an object in a namespace, or on a node; None while it does not."""
+        return self.leading_since if self._shards is None else self._owned.get(self._division.range_of(name, uid))
 
-    def owns(self, name: str) -> bool:
-        """Return whether a namespace, or a node, is this replica's; without shards all are."""
-        return self._shards is None or range_of(name) in self._owned
+    def owns(self, name: str, uid: str = "") -> bool:
+        """Return whether an object in a namespace, or a node, is this replica's; without shards all are."""
+        return self._shards is None or self._division.range_of(name, uid) in self._owned
 
     async def started_owning(self, ranges: frozenset[int]) -> None:
         """Begin with ranges, whose objects are in the caches. Nothing by default."""
@@ -269,7 +271,7 @@ class Controller:
         self._select()
 
     def _select(self, more: frozenset[int] = NO_RANGES) -> None:
-        selector = selector_of(self._owned.keys() | more, self._shard_by)
+        selector = self._division.selector(self._owned.keys() | more)
         for cache in self._sharded:
             cache.select(selector)
 

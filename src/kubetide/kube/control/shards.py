@@ -5,8 +5,8 @@ while the replica is a member, `writer` sends a write only while this replica ow
 does is a question of time, asked at the moment of the write, as with one leader.
 
 The replicas hold the leader's Lease together, under one name. So a replica that wants to lead alone (another setting,
-in the middle of a rollout or a rollback) waits until all of them are gone, and they for it; they wait for fixed shards
-(`--shard=0/3`, each with a lease of its own) as well.
+in the middle of a rollout or a rollback) waits until all of them are gone, and they for it; so do replicas that split
+other namespaces. They wait for fixed shards (`--shard=0/3`, each with a lease of its own) as well.
 
 A limit of the whole cluster is shared as slots (`core.slots`), which are owned like ranges. `share` says how many of
 them this replica may use.
@@ -16,7 +16,7 @@ import asyncio
 import random
 import re
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from kubetide.errors import KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.announcement import announced_in
 from kubetide.kube.control.core.membership import DRIFT_SECONDS, Member, Shares, claims_of, claims_texts, see, shares
-from kubetide.kube.control.core.ranges import ALL_RANGES, NO_RANGES
+from kubetide.kube.control.core.ranges import ALL_RANGES, NO_RANGES, WHOLE_NAMESPACES, Division
 from kubetide.kube.control.core.slots import TURN_SECONDS, Share
 from kubetide.kube.control.leader_election import LeaderElector
 from kubetide.kube.control.lease import Sighting, claim, released
@@ -49,9 +49,14 @@ LEAVE_SECONDS = 10.0
 """How long a replica that stops may take to write what is to be written about what it owned."""
 
 
-def together(group: str) -> str:
-    """Return the name under which the replicas hold the leader's Lease."""
-    return f"shards of {group}"
+def together(group: str, split: Collection[str] = ()) -> str:
+    """Return the name under which the replicas hold the leader's Lease; who divides otherwise has another one."""
+    return f"shards of {group}" + (f", split: {' '.join(sorted(split))}" if split else "")
+
+
+def is_together(holder: str, group: str) -> bool:
+    """Return whether replicas hold the leader's Lease together, however they divide the work."""
+    return holder == together(group) or holder.startswith(f"{together(group)}, ")
 
 
 class RangeOwner(Protocol):
@@ -83,9 +88,10 @@ class ShardMembership:
         retry_period: timedelta = timedelta(seconds=2),
         slots: int = 0,
         slot_rest: timedelta = timedelta(0),
+        division: Division = WHOLE_NAMESPACES,
     ) -> None:
         """`slots` share a limit; one that was taken over rests for `slot_rest`, as its last owner may have used it."""
-        self.group = group
+        self.group, self.division = group, division
         # Of two processes that were given one name each needs a Lease of its own.
         self.identity = f"{identity or socket.gethostname()}-{rng.getrandbits(64):016x}"
         self.lease_name = re.sub(r"[^a-z0-9-]+", "-", f"{group}-{self.identity}".lower())[-200:].lstrip("-")
@@ -97,7 +103,7 @@ class ShardMembership:
         self.owner: RangeOwner | None = None
         self.annotations: Callable[[], Mapping[str, str]] = dict
         """What this replica says of itself in its Lease, asked at every renewal."""
-        self._fence = RangeFence(client.transport, self._may_write)
+        self._fence = RangeFence(client.transport, self._may_write, division)
         self.writer = client.over(self._fence)
         """The client to write with: what it sends stops the moment a range could have passed on."""
         self._client = client
@@ -112,7 +118,7 @@ class ShardMembership:
             clock=clock,
             lease_name=group,
             namespace=namespace,
-            identity=together(group),
+            identity=together(group, division.split),
             lease_duration=lease_duration,
             renew_deadline=renew_deadline,
             retry_period=retry_period,

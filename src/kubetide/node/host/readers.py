@@ -26,6 +26,7 @@ class CgroupPressure:
 
 
 MOST_PATHS = 20_000
+_PRESSURES = (files.CPU_PRESSURE, files.MEMORY_PRESSURE, files.IO_PRESSURE)
 _LOOKS = 4
 """How often all cgroups are looked at, about, before those that were not are forgotten."""
 Value = TypeVar("Value")
@@ -79,6 +80,10 @@ class _LastParsed(Generic[Value]):
         return seen[1]
 
 
+def _pressure(text: str, version: int) -> psi.Pressure:
+    return psi.pressure(text)
+
+
 class CgroupReader:
     """Reads values of cgroups given by their relative directory."""
 
@@ -88,6 +93,7 @@ class CgroupReader:
         self._paths = PathCache(layout)
         self._throttling = _LastParsed(cpu.throttling, layout.version)
         self._memory = _LastParsed(memory.memory_stat, layout.version)
+        self._pressures = tuple((file, _LastParsed(_pressure, layout.version)) for file in _PRESSURES)
 
     def text(self, file: CgroupFile, directory: str) -> str:
         """Return the text of a file without surrounding newlines."""
@@ -162,10 +168,7 @@ class CgroupReader:
 
     def pressure(self, directory: str) -> CgroupPressure:
         """Return the pressure on CPU, memory and I/O."""
-        cpu_, memory_, io = (
-            psi.pressure(self.text(file, directory))
-            for file in (files.CPU_PRESSURE, files.MEMORY_PRESSURE, files.IO_PRESSURE)
-        )
+        cpu_, memory_, io = (parsed.of(directory, self.text(file, directory)) for file, parsed in self._pressures)
         return CgroupPressure(cpu_, memory_, io)
 
     def processes(self, directory: str) -> tuple[int, ...]:

@@ -5,14 +5,18 @@ same bytes.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError, Message
+import msgspec
+from google.protobuf.message import DecodeError as NoMessage
+from google.protobuf.message import Message
 
-from kubetide.errors import KubetideError, Unavailable
+from kubetide.api.values.codec import convert
+from kubetide.errors import DecodeError, KubetideError, Unavailable
 from kubetide.node.runtime.protos import cri_pb2 as pb
 
 VERSIONS = ("v1", "v1alpha2")
@@ -44,7 +48,7 @@ class CriClient:
             raise CriFailed(f"{method}: {error.details()}") from error
         try:
             return answer.FromString(body)
-        except DecodeError as error:
+        except NoMessage as error:
             raise CriFailed(f"{method}: the answer cannot be read") from error
 
     async def negotiate(self) -> str:
@@ -76,17 +80,58 @@ class CriClient:
         await self.channel.close(None)
 
 
+# What a runtime says of a container when asked for more than CRI has: JSON of its own, which may be anything.
+
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Cpu(msgspec.Struct, frozen=True):
+    period: _Int64 = 0
+    quota: _Int64 = 0
+    shares: _Int64 = 0
+    cpus: str = ""
+    mems: str = ""
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    limit: _Int64 = 0
+    swap: _Int64 = 0
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    cpu: _Cpu = _Cpu()
+    memory: _Memory = _Memory()
+
+
+class _Variable(msgspec.Struct, frozen=True):
+    key: str
+    value: str = ""
+
+
 def resources_of(raw: Any) -> pb.LinuxContainerResources | None:
-    """Return the resources in a container's verbose info, None where it has none."""
+    """Return the resources in a container's verbose info, None where it has none that can be understood."""
     if not isinstance(raw, dict):
         return None
-    cpu, memory = raw.get("cpu") or {}, raw.get("memory") or {}
+    try:
+        found = convert(raw, _Resources)
+    except DecodeError:
+        return None
     return pb.LinuxContainerResources(
-        cpu_period=cpu.get("period") or 0,
-        cpu_quota=cpu.get("quota") or 0,
-        cpu_shares=cpu.get("shares") or 0,
-        cpuset_cpus=cpu.get("cpus") or "",
-        cpuset_mems=cpu.get("mems") or "",
-        memory_limit_in_bytes=memory.get("limit") or 0,
-        memory_swap_limit_in_bytes=memory.get("swap") or 0,
+        cpu_period=found.cpu.period,
+        cpu_quota=found.cpu.quota,
+        cpu_shares=found.cpu.shares,
+        cpuset_cpus=found.cpu.cpus,
+        cpuset_mems=found.cpu.mems,
+        memory_limit_in_bytes=found.memory.limit,
+        memory_swap_limit_in_bytes=found.memory.swap,
     )
+
+
+def variables_of(raw: Any) -> dict[str, str]:
+    """Return the environment in a container's verbose info, without what cannot be understood."""
+    found: dict[str, str] = {}
+    for one in raw if isinstance(raw, list) else ():
+        with suppress(DecodeError):
+            variable = convert(one, _Variable)
+            found[variable.key] = variable.value
+    return found

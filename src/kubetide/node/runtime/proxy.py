@@ -22,7 +22,7 @@ from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.connections import ConnectionLimits
 from kubetide.log import get_logger
 from kubetide.node.core.hooks.stages import FailurePolicy, Stage
-from kubetide.node.runtime.cri import CriClient, resources_of
+from kubetide.node.runtime.cri import CriClient, resources_of, variables_of
 from kubetide.node.runtime.hook_server import POD_STAGES, SERVICE
 from kubetide.node.runtime.protos import cri_pb2 as cri
 from kubetide.node.runtime.protos import hooks_pb2 as hooks
@@ -150,7 +150,6 @@ class RuntimeProxy:
                 continue
             info = await _info(client, "ContainerStatus", container.id, cri.ContainerStatusResponse)
             resources = resources_of(_at(info, "runtimeSpec", "linux", "resources"))
-            variables = _at(info, "config", "envs") or []
             self.store.containers[container.id] = StoredContainer(
                 pod=known,
                 name=container.metadata.name,
@@ -158,7 +157,7 @@ class RuntimeProxy:
                 container_id=container.id,
                 annotations=dict(container.annotations),
                 resources=from_message(resources) if resources is not None else None,
-                env={one["key"]: one.get("value", "") for one in variables if isinstance(one, dict) and "key" in one},
+                env=variables_of(_at(info, "config", "envs")),
             )
         log.info("restored", pods=len(self.store.pods), containers=len(self.store.containers))
 

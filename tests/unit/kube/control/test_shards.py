@@ -11,10 +11,10 @@ from faulty_api import FaultyApi, FaultyTransport
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response
-from kubetide.kube.control.core.ranges import RANGES, range_of, ranges_text
+from kubetide.kube.control.core.ranges import RANGES, Division, range_of, ranges_text
 from kubetide.kube.control.core.slots import Share
 from kubetide.kube.control.leader_election import NotLeading
-from kubetide.kube.control.range_fence import RangeFence, range_of_write
+from kubetide.kube.control.range_fence import RangeFence, acting_for, range_of_write
 from kubetide.kube.control.shards import CLAIMS, FORGET_SECONDS, GROUP_LABEL, ShardMembership
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
@@ -65,6 +65,29 @@ def test_a_range_is_idle_once_the_writes_to_it_have_ended() -> None:
             await fence.idle(ranges)
             assert clock.monotonic() == 1
 
+    run_virtual(main())
+
+
+def test_a_write_in_a_split_namespace_is_in_the_range_of_whom_it_is_for() -> None:
+    async def main() -> None:
+        owned = {range_of("mine")}
+        fence = RangeFence(SlowServer(FaultyApi()), lambda number: number in owned, Division(split=frozenset({"shop"})))
+        with acting_for("mine"):
+            assert (await fence.request("PUT", STATUS)).status == 200
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fence.request("PUT", STATUS))
+        with acting_for("another"), pytest.raises(NotLeading):
+            await fence.request("PUT", STATUS)
+        with pytest.raises(NotLeading):
+            await fence.request("PUT", STATUS)
+        # Neither who owns the range of the namespace may write to it, nor does it matter elsewhere who it is for.
+        owned.update({range_of("shop"), range_of("office")})
+        with pytest.raises(NotLeading):
+            await fence.request("PUT", STATUS)
+        with acting_for("another"):
+            assert (await fence.request("PUT", STATUS.replace("/shop/", "/office/"))).status == 200
+
+    assert range_of("another") not in {range_of(name) for name in ("mine", "shop", "office")}
     run_virtual(main())
 
 

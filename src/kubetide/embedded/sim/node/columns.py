@@ -129,4 +129,5 @@ class KernelColumns:
     def peak(self, name: str, rows: list[int]) -> float:
         """Return the largest value of a column among some rows."""
         column: Column = getattr(self, name)
-        return float(column[rows].max())
+        # A container is one row, which NumPy would copy to look at.
+        return float(column[rows[0]] if len(rows) == 1 else column[rows].max())

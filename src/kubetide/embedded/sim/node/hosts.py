@@ -188,14 +188,12 @@ class SimHost:
             controller, _, rest = rest.partition("/")
             if controller not in V1_CONTROLLERS:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        group = self.machine.tree.find(rest)
-        if group is not None:
-            return controller, group, None
         directory, _, file = rest.rpartition("/")
         group = self.machine.tree.find(directory)
         if group is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        return controller, group, file
+        below = group.children.get(file) if file else group
+        return (controller, group, file) if below is None else (controller, below, None)
 
     def _dynamic(self, path: str) -> str | None:
         if path == "/proc/stat":

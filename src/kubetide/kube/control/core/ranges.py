@@ -3,6 +3,8 @@
     range of a namespace   the first byte of the FNV-1a hash of its name, so that a set of ranges is a shard selector of
                            the API server
     range of a node        the same of its own name; the API server cannot filter by that, so replicas do
+    in a split namespace   each object is in the range of its own uid, and the namespace in none: everybody who owns a
+                           range reads the whole namespace
     owner of a range       the member with the highest weight for it, a hash of its identity and the range's number
 
 Every process computes the same owners from the same members. A member that joins takes ranges from all others and
@@ -10,6 +12,7 @@ moves nothing between them; one that leaves hands its ranges to the others and m
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
@@ -42,6 +45,27 @@ def refuse_beside_auto(mode: ShardMode, given: Mapping[str, bool], *, field: str
 def range_of(name: str) -> int:
     """Return the range that a namespace is in, or a node."""
     return shard_hash(name) // _WIDTH
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How objects are divided into ranges: by their namespace, or node, and in `split` namespaces by their own uid."""
+
+    field: str = NAMESPACE
+    split: frozenset[str] = frozenset()
+
+    def range_of(self, name: str, uid: str = "") -> int:
+        """Return the range of an object in a namespace, or of a node."""
+        return range_of(uid if name in self.split else name)
+
+    def selector(self, ranges: Collection[int]) -> ShardSelector:
+        """Return what the owner of some ranges reads: what is in them, and of split namespaces everything."""
+        wanted = selector_of(ranges, self.field)
+        hashes = sorted(shard_hash(name) for name in self.split if ranges and range_of(name) not in ranges)
+        return ShardSelector((*wanted.ranges, *(ShardRange(self.field, one, one + 1) for one in hashes)))
+
+
+WHOLE_NAMESPACES = Division()
 
 
 def selector_of(ranges: Collection[int], field: str = NAMESPACE) -> ShardSelector:

@@ -1,8 +1,8 @@
 """Usage of containers from Prometheus, gently.
 
-Few wide range queries instead of many narrow ones: all containers of some namespaces at once, in slices of time whose
-size follows the number of series, so that no query has 11,000 points or makes Prometheus hold more than a stated
-number of samples. What is asked:
+Few wide range queries instead of many narrow ones: containers of several workloads at once (`core/query_parts.py`), in
+slices of time whose size follows the number of series, so that no query has 11,000 points or makes Prometheus hold more
+than a stated number of samples. What is asked:
 
     CPU      rate(container_cpu_usage_seconds_total{…}[STEP])
     memory   max_over_time(container_memory_working_set_bytes{…}[1h]): the peak of each hour, for what runs out of
@@ -23,15 +23,26 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 import msgspec
 
 from kubetide.clock import Clock
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.pacing import Backoff
-from kubetide.recommend.core.usage_grid import LABELS, UsageGrid
+from kubetide.recommend.core.matching import PodMatcher
+from kubetide.recommend.core.query_parts import Part, parts, selector, wanted
+from kubetide.recommend.core.usage_grid import LABELS, Samples, UsageGrid
 from kubetide.recommend.core.workloads import ContainerKey, Usage, Workload
-from kubetide.stats.prometheus_ranges import MAX_POINTS, Matrix, PrometheusAnswer, Slice, read_matrix, slices
+from kubetide.stats.prometheus_ranges import (
+    MAX_POINTS,
+    Matrix,
+    PrometheusAnswer,
+    Slice,
+    read_matrix,
+    read_names,
+    slices,
+)
 from kubetide.vpa.recommender.prometheus import Prometheus
 
 CPU_METRIC = "container_cpu_usage_seconds_total"
@@ -42,6 +53,9 @@ STEPS = (300, 600, 900, 1800, 3600)
 """Steps to choose from, in seconds; all divide an hour."""
 SAMPLES_PER_QUERY = 12_000
 """Measured: more cost Prometheus memory and are no faster (benchmarks/recommend_prometheus.py)."""
+GOOD_POINTS = 480
+"""Of a query, where pods can be told apart: 25 series over 40 hours. Measured: with 24 points of 500 series Prometheus
+needs up to twice the CPU, and more points than these save nothing."""
 LEAST_POINTS = 24
 """Of a query, however many series there are: finding the series costs Prometheus more than a few points. Measured: with
 a quarter of them it allocates a tenth less and needs two and a half times the CPU."""
@@ -49,8 +63,6 @@ HOUR = 3600
 """The step of memory, in seconds, where the step of CPU was not chosen by hand."""
 FOLDED, FOLDED_TO = 86400, "p95 of CPU and peak of memory of each day"
 """The step at which Prometheus folds, in seconds: a day."""
-LONGEST_SELECTOR = 4_000
-"""Characters of namespace names; with more all namespaces are asked for."""
 _RETRY = Backoff(base=1.0, cap=30.0, jitter=0.5)
 FIRST_ANSWER = timedelta(seconds=10)
 """How long a Prometheus that has never answered is asked again."""
@@ -80,6 +92,14 @@ class Cost:
     bytes: int = 0
 
 
+class ListingPrometheus(Prometheus, Protocol):
+    """Answers queries, and lists the values of a label, which Prometheus does for GET only."""
+
+    async def get(self, path: str, form: Mapping[str, str]) -> bytes:
+        """Send parameters and return the body of the answer."""
+        ...
+
+
 class _Count(msgspec.Struct, frozen=True):
     metric: dict[str, str] = {}
     value: tuple[float, str] = (0.0, "0")
@@ -100,7 +120,7 @@ class PrometheusUsage:
 
     def __init__(
         self,
-        prometheus: Prometheus,
+        prometheus: ListingPrometheus,
         clock: Clock,
         rng: random.Random,
         *,
@@ -118,19 +138,19 @@ class PrometheusUsage:
             return {}
         series = await self._series({workload.namespace for workload in workloads}, question)
         grid = self._grid(sum(series.values()), question)
+        matcher = PodMatcher(workloads)
         step, wide = grid.cpu.step, grid.memory.step
         work: list[tuple[str, Slice, int, Callable[[Matrix], None]]] = []
-        for namespaces in grouped(series, question.per_query // LEAST_POINTS):
-            cpu, memory, ooms = _queries(selector(namespaces), step, wide)
-            count = sum(series[name] for name in namespaces)
-            points = max(LEAST_POINTS, min(MAX_POINTS - 1, question.per_query // max(1, count)))
+        for chosen in await self._parts(series, matcher, grid.cpu, question):
+            cpu, memory, ooms = _queries(chosen.selector, step, wide)
+            points = max(LEAST_POINTS, min(MAX_POINTS - 1, question.per_query // max(1, chosen.series)))
             if step == FOLDED:
                 points = 1
             begin, last = grid.cpu.start, grid.cpu.last
             work += [(cpu, part, step, grid.cpu.put) for part in slices(begin, last, step, points)]
             work += [(memory, part, wide, grid.memory.put) for part in slices(grid.memory.start, last, wide, points)]
             work += [(ooms, part, step, grid.note_ooms) for part in slices(begin, last, step, MAX_POINTS - 1)]
-            work.append((_throttled(selector(namespaces)), Slice(last, last, 1), step, grid.note_throttled))
+            work.append((_throttled(chosen.selector), Slice(last, last, 1), step, grid.note_throttled))
         slots = asyncio.Semaphore(max(1, question.parallel))
         done = 0
 
@@ -151,7 +171,7 @@ class PrometheusUsage:
                     group.create_task(ask(*each), name="recommend/query")
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from failed
-        return grid.usages(workloads)
+        return grid.usages(matcher)
 
     async def _series(self, namespaces: set[str], question: Question) -> dict[str, int]:
         """Return how many containers of each namespace have usage, or say what was looked for."""
@@ -196,7 +216,28 @@ class PrometheusUsage:
             field="--budget",
         )
 
-    async def _ask(self, path: str, form: Mapping[str, str], deadline: timedelta) -> bytes:
+    async def _parts(
+        self, series: dict[str, int], matcher: PodMatcher, span: Samples, question: Question
+    ) -> list[Part]:
+        """Return what is asked for together, large namespaces by the pods that belong to workloads."""
+        together = max(1, question.per_query // max(LEAST_POINTS, min(GOOD_POINTS, span.points)))
+        pods: dict[str, list[str]] = {}
+        at_a_time = dict(series)
+        for namespace in (name for name, count in series.items() if count > together):
+            series_of = f"{MEMORY_METRIC}{{{selector({namespace})}}}"
+            form = {"match[]": series_of, "start": str(span.start), "end": str(span.last)}
+            self.cost.requests += 1
+            try:
+                answer = await self._prometheus.get("/api/v1/label/pod/values", form)
+                names, containers = wanted(matcher, namespace, read_names(answer))
+            except (PrometheusAnswer, Unavailable):
+                continue  # it cannot list them: the namespace is asked for as a whole
+            self.cost.bytes += len(answer)
+            pods[namespace] = names
+            at_a_time[namespace] = min(series[namespace], containers)
+        return parts(at_a_time, together, pods, question.per_query // span.points)
+
+    async def _ask(self, path: str, form: Mapping[str, str], deadline: timedelta, *, by_get: bool = False) -> bytes:
         started, attempt = self._clock.monotonic(), 0
         while True:
             self.cost.requests += 1
@@ -214,19 +255,6 @@ class PrometheusUsage:
                 return body
 
 
-def grouped(series: Mapping[str, int], most: int) -> list[set[str]]:
-    """Return namespaces in groups of about `most` series; a larger namespace is alone."""
-    groups: list[set[str]] = []
-    held = 0
-    for name, count in sorted(series.items()):
-        if not groups or held + count > most or sum(map(len, groups[-1])) + len(name) > LONGEST_SELECTOR // 2:
-            groups.append(set())
-            held = 0
-        groups[-1].add(name)
-        held += count
-    return groups
-
-
 def _queries(chosen: str, step: int, wide: int) -> tuple[str, str, str]:
     """Return what is asked for CPU, memory and OOM kills."""
     rate = f"rate({CPU_METRIC}{{{chosen}}}[{STEPS[0] if step == FOLDED else max(step, STEPS[0])}s])"
@@ -235,15 +263,6 @@ def _queries(chosen: str, step: int, wide: int) -> tuple[str, str, str]:
         f"max_over_time({MEMORY_METRIC}{{{chosen}}}[{wide}s])",
         f"{_BY} (increase({OOM_METRIC}{{{chosen}}}[{step}s])) > 0",
     )
-
-
-def selector(namespaces: set[str]) -> str:
-    """Return the matchers for containers of some namespaces."""
-    parts = ['container!=""', 'container!="POD"', 'pod!=""']
-    names = "|".join(sorted(namespaces))
-    if namespaces and len(names) <= LONGEST_SELECTOR:
-        parts.append(f'namespace="{names}"' if len(namespaces) == 1 else f'namespace=~"{names}"')
-    return ",".join(parts)
 
 
 def _throttled(chosen: str) -> str:

@@ -79,6 +79,7 @@ class _Unread(msgspec.Struct, frozen=True):
     value: tuple[float, str] | None = None
 
 
+_T = TypeVar("_T")
 _Found = TypeVar("_Found", Result, _Unread)
 
 
@@ -94,7 +95,15 @@ class _Answer(msgspec.Struct, Generic[_Found], frozen=True, rename="camel"):
     data: _Data[_Found] | None = None
 
 
+class _Names(msgspec.Struct, frozen=True, rename="camel"):
+    status: str = ""
+    error: str = ""
+    error_type: str = ""
+    data: list[str] = []
+
+
 _DECODER = msgspec.json.Decoder(_Answer[Result])
+_NAMES = msgspec.json.Decoder(_Names)
 _UNREAD = msgspec.json.Decoder(_Answer[_Unread])
 _FLOATS = msgspec.json.Decoder(list[float])
 _LATEST_SECONDS = 253_402_300_800.0
@@ -140,15 +149,27 @@ def read_matrix(body: bytes) -> Matrix:
 
 def read_results(body: bytes, *kinds: str) -> Sequence[Result]:
     """Return what an answer holds; PrometheusAnswer when it is an error, or of none of the kinds."""
-    try:
-        answer = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PrometheusAnswer(f"the answer is not Prometheus' JSON: {error}") from error
+    answer = _decoded(_DECODER, body)
     if answer.status != "success" or answer.data is None:
         raise PrometheusAnswer(f"{answer.error_type or 'error'}: {answer.error or answer.status}")
     if answer.data.result_type not in kinds:
         raise PrometheusAnswer(f"the answer is a {answer.data.result_type}, not a {' or '.join(kinds)}")
     return answer.data.result
+
+
+def read_names(body: bytes) -> Sequence[str]:
+    """Return the values of a label; PrometheusAnswer when it is something else."""
+    answer = _decoded(_NAMES, body)
+    if answer.status != "success":
+        raise PrometheusAnswer(f"{answer.error_type or 'error'}: {answer.error or answer.status}")
+    return answer.data
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PrometheusAnswer(f"the answer is not Prometheus' JSON: {error}") from error
 
 
 _Samples = tuple[list[dict[str, str]], list[int], Floats, Floats]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubetide.recommend.core.matching import PodMatcher
 from kubetide.recommend.core.usage_grid import Samples, UsageGrid
 from kubetide.recommend.core.workloads import Container, Workload, key_of
 from kubetide.stats.prometheus_ranges import Matrix, PrometheusAnswer
@@ -66,7 +67,7 @@ def test_a_peak_of_several_steps_stands_at_each() -> None:
         replicas=1,
         containers=(Container("main"),),
     )
-    found = grid.usages([web])
+    found = grid.usages(PodMatcher([web]))
     assert found.keys() == {key_of(web, "main")}
     usage = found[key_of(web, "main")]
     nan = np.nan

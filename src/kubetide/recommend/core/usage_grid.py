@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kubetide.recommend.core.matching import PodMatcher
-from kubetide.recommend.core.workloads import ContainerKey, Usage, Workload, key_of
+from kubetide.recommend.core.workloads import ContainerKey, Usage, key_of
 from kubetide.replay.core.policies import OomKill
 from kubetide.stats.buckets import Floats
 from kubetide.stats.prometheus_ranges import Matrix, PrometheusAnswer
@@ -85,9 +85,8 @@ class UsageGrid:
             if one.values.size:
                 self.throttled[labels_of(one.labels)] = float(one.values[-1])
 
-    def usages(self, workloads: Sequence[Workload]) -> dict[ContainerKey, Usage]:
-        """Return what belongs to the containers of today's workloads, pods sorted by name."""
-        matcher = PodMatcher(workloads)
+    def usages(self, matcher: PodMatcher) -> dict[ContainerKey, Usage]:
+        """Return what belongs to the containers of known workloads, pods sorted by name."""
         members: dict[ContainerKey, list[Labels]] = {}
         limits: dict[ContainerKey, int | None] = {}
         for labels in sorted(self.cpu.rows.keys() | self.memory.rows.keys()):

@@ -3,11 +3,12 @@
     python benchmarks/recommend_prometheus.py [--workloads 500] [--days 14] [--limit MIB] [--data FOLDER]
 
 Fills a real Prometheus (needs `prometheus` and `promtool`) with generated usage of one pod each, starts it afresh for
-each way of asking, and prints time, requests, and of the Prometheus process CPU seconds and peak memory, three kinds
-apart: what it allocated (RssAnon, looked at every 5 ms), pages of its program and of the blocks on disk (RssFile),
-which the kernel takes back when it needs them, and what was resident at once (VmHWM). Ratios to the last way follow, of
-the whole process and of what is above one that nobody asks. What is allocated depends on Go's collector, which by
-default lets the heap grow to twice of what is in use before it looks (GOGC=100 in the environment).
+each way of asking, and prints time, requests, CPU seconds of whoever asks, and of the Prometheus process CPU seconds
+and peak memory, three kinds apart: what it allocated (RssAnon, looked at every 5 ms), pages of its program and of the
+blocks on disk (RssFile), which the kernel takes back when it needs them, and what was resident at once (VmHWM). Ratios
+to the last way follow, of the whole process and of what is above one that nobody asks. What is allocated depends on
+Go's collector, which by default lets the heap grow to twice of what is in use before it looks (GOGC=100 in the
+environment).
 
 `--limit` runs Prometheus in a memory cgroup of its own of that size (root), and says whether it survives; blocks are
 dropped from the page cache before, because pages are charged to whoever reads them first. All rows are compared with
@@ -96,6 +97,8 @@ class Figures:
     seconds: float
     requests: int
     samples: int
+    own: float
+    """CPU seconds of this process."""
     cpu: float
     anon: float
     file: float
@@ -145,7 +148,7 @@ async def measured(
                     pass
                 await asyncio.sleep(0.1)
         with Peak(process.pid) as peak:
-            before, began = cpu_seconds(process.pid), time.perf_counter()
+            before, began, own = cpu_seconds(process.pid), time.perf_counter(), time.process_time()
             asking = asyncio.ensure_future(ask(url))
             ended = asyncio.ensure_future(process.wait())
             await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -156,10 +159,10 @@ async def measured(
                 await asyncio.gather(asking, return_exceptions=True)
                 return None
             requests, samples = await asking
-            seconds = time.perf_counter() - began
+            seconds, own = time.perf_counter() - began, time.process_time() - own - peak.cpu()
         used = cpu_seconds(process.pid) - before
         whole = memory_mib(process.pid, "VmHWM")
-        return Figures(seconds, requests, samples, used, peak.mib["RssAnon"], peak.mib["RssFile"], whole)
+        return Figures(seconds, requests, samples, own, used, peak.mib["RssAnon"], peak.mib["RssFile"], whole)
     finally:
         if process.returncode is None:
             process.terminate()
@@ -189,6 +192,10 @@ class Peak:
     def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
+
+    def cpu(self) -> float:
+        """Return the CPU time that watching took."""
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident or 0))
 
     def _watch(self) -> None:
         while not self._end.wait(0.005):
@@ -322,7 +329,7 @@ async def main() -> None:
             return source.cost.requests, source.cost.samples
 
         print(f"{count} workloads, {days} days, a sample every {SCRAPE} s")
-        heads = ("seconds", "requests", "samples", "CPU s", "allocated", "of files", "resident")
+        heads = ("seconds", "requests", "samples", "own CPU", "CPU s", "allocated", "of files", "resident")
         print(f"{'':26}" + " ".join(f"{head:>9}" for head in heads))
         ways: list[tuple[str, Callable[[str], Awaitable[tuple[int, int]]]]] = [
             (IDLE, idle),
@@ -341,7 +348,7 @@ async def main() -> None:
                     print(f"{title:26}Prometheus was killed: {arguments.limit} MiB are not enough")
                     continue
                 took[title] = each
-                sizes = " ".join(f"{figure:9.1f}" for figure in (each.cpu, each.anon, each.file, each.both))
+                sizes = " ".join(f"{figure:9.1f}" for figure in (each.own, each.cpu, each.anon, each.file, each.both))
                 print(f"{title:26}{each.seconds:9.1f} {each.requests:9} {each.samples:9} {sizes}", flush=True)
         print_ratios(took)
         if "usage" in found:

@@ -1,7 +1,8 @@
 """A Prometheus with constant usage, in process or over HTTP."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,9 +27,19 @@ class FakePrometheus:
         fail: int = 0,
         namespace: str = "default",
         resting: bool = False,
+        lists: Sequence[str] | None = (),
     ) -> None:
+        """`lists` are pods that are listed beside those that have usage; None if it does not list any."""
         self.known, self.fail, self.namespace, self.resting = known, fail, namespace, resting
+        self.lists = lists
+        self.listed: list[tuple[str, Mapping[str, str]]] = []
         self.asked: list[Mapping[str, str]] = []
+
+    async def get(self, path: str, form: Mapping[str, str]) -> bytes:
+        if self.lists is None:
+            raise PrometheusAnswer("status 405: Method Not Allowed")
+        self.listed.append((path, form))
+        return json.dumps({"status": "success", "data": [*self.known, *self.lists]}).encode()
 
     async def post(self, path: str, form: Mapping[str, str]) -> bytes:
         self.asked.append(form)
@@ -48,6 +59,7 @@ class FakePrometheus:
         times = range(int(form["start"]), int(form["end"]) + 1, int(form["step"]))
         if OOM_METRIC in query or "cfs" in query:
             return _answer("matrix", [])
+        chosen = re.search('pod=~"([^"]*)"', query.replace(r"\\", "\\"))
         place = 0 if CPU_METRIC in query else 1
         return _answer(
             "matrix",
@@ -57,6 +69,7 @@ class FakePrometheus:
                     "values": [[at, str(amounts[place])] for at in times],
                 }
                 for pod, amounts in self.known.items()
+                if chosen is None or re.fullmatch(chosen[1], pod)
             ],
         )
 
@@ -72,10 +85,13 @@ async def serving(known: FakePrometheus) -> AsyncIterator[str]:
     async def answer(request: web.Request) -> web.Response:
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             return web.Response(status=401, text="<html>\n<b>Unauthorized</b></html>")
-        form = {name: str(value) for name, value in (await request.post()).items()}
-        return web.Response(body=await known.post(request.path, form), content_type="application/json")
+        asked = request.query if request.method == "GET" else await request.post()
+        form = {name: str(value) for name, value in asked.items()}
+        send = known.get if request.method == "GET" else known.post
+        return web.Response(body=await send(request.path, form), content_type="application/json")
 
     app = web.Application()
     app.router.add_post("/api/v1/{query}", answer)
+    app.router.add_get("/api/v1/label/pod/values", answer)
     async with TestServer(app) as server:
         yield str(server.make_url("/")).rstrip("/")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -212,6 +212,31 @@ def test_prometheus_gives_rows_with_departed_pods_and_the_hpa() -> None:
 
     hpa = make_hpa("web", target="web", minimum=2, maximum=2, cpu_percent=50)
     on_cluster([make_deployment("web", replicas=2, cpu="2", memory="1Gi"), hpa], check)
+
+
+@pytest.mark.parametrize("lists", [("other-1", "web-2.x"), None], ids=["by pods", "as a whole"])
+def test_a_large_namespace_is_asked_for_by_the_pods_of_its_workloads(lists: Sequence[str] | None) -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        known = dict.fromkeys([f"db-{i}" for i in range(6)] + ["other-0"], (0.3, 400 * 2**20))
+        fake = FakePrometheus(known, lists=lists)
+        question = Question(history=timedelta(days=4), per_query=2 * 480)
+        found = await gather(client, cluster.clock, Selection(), Sources(prometheus=fake, question=question))
+        (row,) = made(found)
+        assert (row.evidence.pods, row.evidence.samples) == (6, 6 * 4 * 288)
+        ranges = [form for form in fake.asked if CPU_METRIC in form["query"] and "step" in form]
+        asked = {pods[1] for form in ranges if (pods := re.search('pod=~"([^"]*)"', form["query"]))}
+        if lists is None:
+            assert asked == set()
+            assert found.cost.samples == 7 * 4 * (288 + 24)
+            return
+        assert asked == {"db-0|db-3", "db-1|db-4", "db-2|db-5"}
+        assert found.cost.samples == 6 * 4 * (288 + 24)
+        ((path, form),) = fake.listed
+        assert path == "/api/v1/label/pod/values"
+        assert 'namespace="default"' in form["match[]"]
+        assert int(form["end"]) - int(form["start"]) == 4 * 86400 - 300
+
+    on_cluster([make_stateful_set("db", cpu="1")], check)
 
 
 def test_an_outage_delays_and_silence_is_one_line() -> None:

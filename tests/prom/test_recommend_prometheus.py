@@ -14,7 +14,7 @@ import pytest
 
 from kubetide.clock import SystemClock
 from kubetide.recommend import Container, Options, Row, Sizes, Workload, rows
-from kubetide.recommend.prometheus_usage import PrometheusUsage, Question
+from kubetide.recommend.prometheus_usage import SAMPLES_PER_QUERY, PrometheusUsage, Question
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.recommender.prometheus import PrometheusHttp
 from kubetide.vpa.recommender.settings import RecommenderSettings
@@ -96,12 +96,18 @@ async def test_rows_are_what_the_samples_say(tmp_path: Path) -> None:
     async with prometheus(tmp_path, free_port()) as url:
         settings = msgspec.structs.replace(RecommenderSettings(), prometheus_address=url)
 
-        async def asked(budget: int = 10**6) -> dict[str, Row]:
+        async def asked(budget: int = 10**6, per_query: int = SAMPLES_PER_QUERY) -> dict[str, Row]:
             source = PrometheusUsage(PrometheusHttp(settings, Telemetry(), SystemClock()), Ending(end), Random(1))
-            usage = await source.load(workloads, Question(history=timedelta(days=DAYS), budget=budget))
+            question = Question(history=timedelta(days=DAYS), budget=budget, per_query=per_query)
+            usage = await source.load(workloads, question)
+            requests.append(source.cost.requests)
             return {row.name: row for row in rows(workloads, usage, Options(estimator="percentile=95"))}
 
+        requests: list[int] = []
         whole, folded = await asked(), await asked(budget=5 * 2 * DAYS)
+        assert await asked(per_query=480) == whole  # pod by pod, in two slices of CPU and one of memory
+        # Series are counted three times; the pods of shop are listed, and each part has OOM kills and throttling.
+        assert requests[-1] == 3 + 1 + 3 * (2 + 1 + 1 + 1)
     for number, name in enumerate(NAMES):
         row, bound = whole[name].recommended, folded[name].recommended
         assert row is not None

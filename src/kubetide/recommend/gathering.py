@@ -15,10 +15,9 @@ from kubetide.recommend.core.money import Price
 from kubetide.recommend.core.workloads import ContainerKey, Estimate, Usage, key_of
 from kubetide.recommend.metrics_usage import Watch, watch_usage
 from kubetide.recommend.opencost import node_prices
-from kubetide.recommend.prometheus_usage import Cost, PrometheusUsage, Question
+from kubetide.recommend.prometheus_usage import Cost, ListingPrometheus, PrometheusUsage, Question
 from kubetide.recording.prometheus_proxy import find_prometheus
 from kubetide.stats.prometheus_ranges import PrometheusAnswer
-from kubetide.vpa.recommender.prometheus import Prometheus
 
 AUTO = "auto"
 _UNAUTHORIZED = ("status 401", "status 403")
@@ -28,7 +27,7 @@ _UNAUTHORIZED = ("status 401", "status 403")
 class Sources:
     """Where usage is looked for."""
 
-    prometheus: Prometheus | None = None
+    prometheus: ListingPrometheus | None = None
     find_prometheus: bool = False
     """Look for one in the cluster where none is given; that there is none is no error then."""
     must_find: bool = False

@@ -5,7 +5,7 @@ Of several a Prometheus is taken before the others, then the first by namespace 
 depend on the order of a list.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -16,6 +16,7 @@ from kubetide.api.values.codec import decode
 from kubetide.errors import InvalidInput, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import ApiError
+from kubetide.kube.client.transport import Response
 from kubetide.stats.prometheus_ranges import PrometheusAnswer
 
 _LABEL = "app.kubernetes.io/name"
@@ -78,13 +79,17 @@ class ProxiedPrometheus:
 
     async def post(self, path: str, form: Mapping[str, str]) -> bytes:
         """Send a form and return the body of the answer."""
+        form_type = "application/x-www-form-urlencoded"
+        sent = self._client.request("POST", self.path + path, body=urlencode(form).encode(), content_type=form_type)
+        return await self._answer(sent)
+
+    async def get(self, path: str, form: Mapping[str, str]) -> bytes:
+        """Send parameters and return the body of the answer."""
+        return await self._answer(self._client.request("GET", self.path + path, query=form))
+
+    async def _answer(self, sent: Awaitable[Response]) -> bytes:
         try:
-            response = await self._client.request(
-                "POST",
-                self.path + path,
-                body=urlencode(form).encode(),
-                content_type="application/x-www-form-urlencoded",
-            )
+            response = await sent
         except ApiError as error:
             if error.status >= 500 or error.status == 429:
                 raise Unavailable(f"Prometheus at {self.path} answers {error.status}: {error}") from error

@@ -72,7 +72,7 @@ async def test_a_server_gets_requests_that_verify(monkeypatch: pytest.MonkeyPatc
         at = datetime.strptime(request.headers["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         who = AwsCredentials(access_key="A", secret_key=SECRET, region="eu-west-1")
         url = f"http://{request.host}{request.path_qs}"
-        again = signed_headers(who, "POST", url, await request.read(), {}, now=at)
+        again = signed_headers(who, request.method, url, await request.read(), {}, now=at)
         verified.append(again["Authorization"] == request.headers["Authorization"])
         return web.json_response({"encoding": request.headers["Accept-Encoding"]})
 
@@ -81,6 +81,7 @@ async def test_a_server_gets_requests_that_verify(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
     app = web.Application()
     app.router.add_post("/workspaces/ws-1/api/v1/query", answer)
+    app.router.add_get("/workspaces/ws-1/api/v1/label/pod/values", answer)
     async with TestServer(app) as server:
         given = {
             "prometheus": f"http://127.0.0.1:{server.port}/workspaces/ws-1",
@@ -98,5 +99,6 @@ async def test_a_server_gets_requests_that_verify(monkeypatch: pytest.MonkeyPatc
         prometheus = sources_of(given, SystemClock()).prometheus
         assert prometheus is not None
         body = await prometheus.post("/api/v1/query", {"query": 'up{job="a b"}', "time": "1"})
-    assert verified == [True]
+        await prometheus.get("/api/v1/label/pod/values", {"match[]": 'up{job="a b"}', "start": "1"})
+    assert verified == [True, True]
     assert body == b'{"encoding": "identity"}'

@@ -216,6 +216,8 @@ def test_prometheus_is_found_by_name_or_label() -> None:
             # The simulated API server has no proxy: its answer is not Prometheus'.
             with pytest.raises((PrometheusAnswer, Unavailable)):
                 await found.post("/api/v1/query", {"query": "up"})
+            with pytest.raises((PrometheusAnswer, Unavailable)):
+                await found.get("/api/v1/label/pod/values", {"match[]": "up"})
 
     run_virtual(main(), start=datetime(2026, 1, 1, tzinfo=UTC), limit=timedelta(days=1))
 

@@ -15,18 +15,18 @@ from kubetide.dashboard.core.history import FIELDS, STEPS, Series
 from kubetide.dashboard.web.components import Remembered
 from kubetide.errors import Unavailable
 from kubetide.kube.client.client import Client
+from kubetide.recommend.core.query_parts import selector
 from kubetide.recommend.core.workloads import Usage, Workload, key_of
 from kubetide.recommend.prometheus_usage import (
     CPU_METRIC,
     MEMORY_METRIC,
     PERIODS_METRIC,
     THROTTLED_METRIC,
+    ListingPrometheus,
     PrometheusUsage,
     Question,
-    selector,
 )
 from kubetide.stats.prometheus_ranges import LabelledSeries, read_any
-from kubetide.vpa.recommender.prometheus import Prometheus
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -45,7 +45,7 @@ _MICRO = 1_000_000
 class PrometheusHistory:
     """Asks one Prometheus."""
 
-    def __init__(self, prometheus: Prometheus, clock: Clock, question: Question) -> None:
+    def __init__(self, prometheus: ListingPrometheus, clock: Clock, question: Question) -> None:
         self._prometheus, self._clock, self._question = prometheus, clock, question
         self._usage: dict[tuple[str, str, str], Remembered[Mapping[str, Usage]]] = {}
         self._fleets: dict[tuple[str, int], Remembered[Series | None]] = {}

@@ -69,7 +69,7 @@ def prometheus_at(url: str, given: Mapping[str, Any], clock: Clock) -> Prometheu
 
 def _signer(
     text: str, clock: Clock, environment: Mapping[str, str]
-) -> Callable[[str, bytes], Mapping[str, str]] | None:
+) -> Callable[[str, str, bytes], Mapping[str, str]] | None:
     """Return what signs requests for AWS, if that is asked for."""
     if not text:
         return None
@@ -86,7 +86,7 @@ def _signer(
         raise InvalidInput(
             f'{missing}: eval "$(aws configure export-credentials --format env)"', field="--prometheus-sigv4"
         )
-    return lambda url, body: signed_headers(credentials, "POST", url, body, {}, now=clock.now())
+    return lambda method, url, body: signed_headers(credentials, method, url, body, {}, now=clock.now())
 
 
 def pair(text: str, field: str) -> tuple[str, str]:

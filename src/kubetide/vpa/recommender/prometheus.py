@@ -72,9 +72,9 @@ class PrometheusHttp:
         *,
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
-        sign: Callable[[str, bytes], Mapping[str, str]] | None = None,
+        sign: Callable[[str, str, bytes], Mapping[str, str]] | None = None,
     ) -> None:
-        """`sign` returns headers for an address and a body, for services that want every request signed."""
+        """`sign` returns headers for a method, an address and a body, for services that want every request signed."""
         self._sign = sign
         self._extra = {**NOT_COMPRESSED, **(headers or {})}
         self._context = tls
@@ -94,24 +94,32 @@ class PrometheusHttp:
 
     async def post(self, path: str, form: Mapping[str, str]) -> bytes:
         """Send a form and return the body of the answer."""
+        return await self._send("POST", self._address + path, urlencode(form).encode())
+
+    async def get(self, path: str, form: Mapping[str, str]) -> bytes:
+        """Send parameters and return the body of the answer."""
+        return await self._send("GET", f"{self._address}{path}?{urlencode(form)}", b"")
+
+    async def _send(self, method: str, url: str, body: bytes) -> bytes:
         started, code = self._clock.monotonic(), "error"
-        url, body = self._address + path, urlencode(form).encode()
-        headers = {**self._headers(), "Content-Type": "application/x-www-form-urlencoded", **self._extra}
+        headers = {**self._headers(), **self._extra}
+        if body:
+            headers = {"Content-Type": "application/x-www-form-urlencoded", **headers}
         if self._sign is not None:
-            headers.update(self._sign(url, body))
+            headers.update(self._sign(method, url, body))
         try:
             timeout = aiohttp.ClientTimeout(total=self._timeout)
             async with (
                 aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
-                session.post(url, data=body, ssl=self._tls()) as response,
+                session.request(method, url, data=body or None, ssl=self._tls()) as response,
             ):
                 code = str(response.status)
                 answer = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"Prometheus at {self._address} does not answer: {error}") from error
         finally:
-            self._requests.labels(code, "post").inc()
-            self._seconds.labels(code, "post").observe(self._clock.monotonic() - started)
+            self._requests.labels(code, method.lower()).inc()
+            self._seconds.labels(code, method.lower()).observe(self._clock.monotonic() - started)
         if code.startswith("5") or code == "429":
             raise Unavailable(f"Prometheus at {self._address} answers {code}: {answer[:200].decode(errors='replace')}")
         if code != "200":

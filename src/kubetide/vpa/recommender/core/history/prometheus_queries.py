@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kubetide.stats.buckets import Floats, Ints
-from kubetide.stats.prometheus_ranges import PrometheusAnswer, read_numbers, read_results
+from kubetide.stats.prometheus_ranges import PrometheusAnswer, read_any, read_results
 from kubetide.vpa.recommender.settings import RecommenderSettings, prometheus_duration
 
 FIRST_SLICE_POINTS = 200
@@ -68,13 +68,12 @@ def read_series(body: bytes, settings: RecommenderSettings) -> list[Series]:
     """Return the usage of containers in a matrix; PrometheusAnswer when it is something else."""
     names = (settings.container_namespace_label, settings.container_pod_name_label, settings.container_name_label)
     found = []
-    results = read_results(body, "matrix")
-    for one, numbers in zip(results, read_numbers(results), strict=True):
+    for one in read_any(body):
         for name in names:
-            if name not in one.metric:
-                raise PrometheusAnswer(f"a usage series has no label {name!r}; it has {sorted(one.metric)}")
-        namespace, pod, container = (one.metric[name] for name in names)
-        found.append(Series(namespace, pod, container, *numbers))
+            if name not in one.labels:
+                raise PrometheusAnswer(f"a usage series has no label {name!r}; it has {sorted(one.labels)}")
+        namespace, pod, container = (one.labels[name] for name in names)
+        found.append(Series(namespace, pod, container, one.times, one.values))
     return found
 
 

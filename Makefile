@@ -18,7 +18,8 @@ WORKERS ?= 2
 # Kept out of `make test`, which must stay below ten minutes; `make slow` runs them, and CI does.
 SLOW := tests/vm tests/soak tests/drills tests/scenarios tests/e2e tests/browser tests/conformance/test_other_cpus.py tests/docs/test_demo_captures.py tests/docs/test_site.py tests/release \
         tests/unit/replay/test_pictures.py tests/prom/test_grafana.py tests/cluster/test_recommender_writes.py tests/cluster/test_recommender_loop.py \
-        tests/cluster/test_updater_leadership.py tests/cluster/test_hpa_headroom.py tests/cluster/test_hpa_alone.py
+        tests/cluster/test_updater_leadership.py tests/cluster/test_hpa_headroom.py tests/cluster/test_hpa_alone.py \
+        tests/docs/test_first_hour.py tests/unit/replay/test_workers.py tests/unit/replay/test_recordings.py
 
 .PHONY: help demo test slow again lint format types contracts bench quality presubmit e2e real screenshots containerd vm-kernel conformance soak drills lock wheels advisories docs site release image-parts clean
 

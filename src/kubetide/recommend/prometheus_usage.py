@@ -55,7 +55,7 @@ SAMPLES_PER_QUERY = 12_000
 """Measured: more cost Prometheus memory and are no faster (benchmarks/recommend_prometheus.py)."""
 GOOD_POINTS = 480
 """Of a query, where pods can be told apart: 25 series over 40 hours. Measured: with 24 points of 500 series Prometheus
-needs up to twice the CPU, and more points than these save nothing."""
+needs about 1.5 times the CPU, and more points than these save nothing."""
 LEAST_POINTS = 24
 """Of a query, however many series there are: finding the series costs Prometheus more than a few points. Measured: with
 a quarter of them it allocates a tenth less and needs two and a half times the CPU."""

@@ -91,7 +91,7 @@ def read_results(body: bytes, *kinds: str) -> Sequence[Result]:
     """Return what an answer holds; PrometheusAnswer when it is an error, or of none of the kinds."""
     try:
         answer = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PrometheusAnswer(f"the answer is not Prometheus' JSON: {error}") from error
     if answer.status != "success" or answer.data is None:
         raise PrometheusAnswer(f"{answer.error_type or 'error'}: {answer.error or answer.status}")

@@ -163,7 +163,7 @@ def connection_limits(own: ProcessSettings) -> ConnectionLimits:
 def parse_address(text: str) -> tuple[str, int]:
     """Split `:8080` or `127.0.0.1:9000` into host and port."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not colon or not port.isdecimal() or int(port) > 65535:
         raise SettingsError(f"{text!r} is not an address such as :8080 or 127.0.0.1:9000")
     return host.strip("[]") or "0.0.0.0", int(port)
 

@@ -32,7 +32,7 @@ class Results:
             writes=told.get("writes", 0),
             acts=told.get("acts", 0),
             logs=told.get("logs", 0),
-            whole=told["whole"],
+            form=told["form"],
             cpu_seconds=told.get("cpu_seconds", 0.0),
         )
 

@@ -66,6 +66,8 @@ class Run:
 
     whole: bool
     folder: Path
+    form: str = ""
+    """What was run, where that is neither the whole drill nor its shorter form."""
     logs: list[Iterable[Event]] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
     restored: list[datetime] = field(default_factory=list)
@@ -128,12 +130,13 @@ def drill(
 
         def test(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
             run = Run(whole=os.environ.get(WHOLE) == "whole", folder=tmp_path)
-            told = {**asdict(made), "whole": run.whole}
+            told = {**asdict(made), "form": "whole" if run.whole else "short"}
             record_property(PROPERTY, told)
             began = time.process_time()
             value = float(body(run))
             told["cpu_seconds"] = time.process_time() - began
             found = run.judge()
+            told["form"] = run.form or told["form"]
             told |= {"value": value, "writes": found.writes, "acts": found.acts, "logs": len(run.logs)}
             assert found.offences == [], "\n".join(found.offences)
             assert found.writes or not (made.writes and run.logs), "the checker saw no write of kubetide"

@@ -21,7 +21,7 @@ class Result:
     writes: int
     acts: int
     logs: int
-    whole: bool
+    form: str
     cpu_seconds: float
 
 
@@ -72,7 +72,7 @@ def _result(drill: Drill, result: Result | None, before: list[str] | None) -> tu
     if result.outcome != "passed":
         return figure, "**failed**"
     log = f"{result.writes:,} writes, {result.acts:,} acts" if result.logs else "no API server"
-    form = ("whole, " if result.whole else "short, ") if drill.short else ""
+    form = f"{result.form}, " if drill.short else ""
     return figure, f"kept ({form}{log}, {result.cpu_seconds:.0f} s of CPU)"
 
 
@@ -101,5 +101,5 @@ In every drill with an API server one checker reads the server's audit log, and 
 
 *Result* gives the writes of kubetide that the checker read, Leases and events left out, the scales, evictions, resizes
 and deletions among them, and the CPU time of the drill (of its own process). Where CI runs a shorter form than `make
-drills`, it also says which of the two was run last.
+drills`, it also says what was run last.
 """

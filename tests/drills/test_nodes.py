@@ -1,5 +1,6 @@
 """Nodes: soaks of the agent, evictions, what is overcommitted when a large pod lands or leaves, every layout."""
 
+import os
 import sys
 from datetime import timedelta
 from itertools import pairwise, product
@@ -33,6 +34,8 @@ from vm.machine import find_parts, run_in_guest
 
 Raw = dict[str, Any]
 AGENT = User("kubetide-node-1", MASTERS)
+SOAK_HOURS = "KUBETIDE_SOAK_HOURS"
+"""Set in the environment, the soak of the agent takes so many hours instead of a day; the page says so."""
 
 
 @drill(
@@ -44,7 +47,9 @@ AGENT = User("kubetide-node-1", MASTERS)
     short="20 pods for half an hour",
 )
 def test_a_soak_of_the_agent_leaves_nothing_behind(run: Run) -> float:
-    hours, keep, count = (24.0, timedelta(minutes=30), 200) if run.whole else (0.5, timedelta(minutes=5), 20)
+    asked = float(os.environ.get(SOAK_HOURS, "24"))
+    hours, keep, count = (asked, timedelta(minutes=30), 200) if run.whole else (0.5, timedelta(minutes=5), 20)
+    run.form = f"{hours:g} of 24 hours" if run.whole and hours < 24 else ""
     duration = timedelta(hours=hours)
     measures = churn.soak(duration, run.folder, every=duration / 15, keep=keep, pods=count, audit=run.audit_on_disk)
     last = measures[-1]
@@ -274,7 +279,7 @@ def test_values_arrive_on_a_kernel_with_cgroup_v2(run: Run) -> float:
     needs(run.whole, "`make drills` runs it; `make slow` has the same tests in tests/vm")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernel"]
     outcome = run_in_guest(parts, run.folder, ["env", f"{AUDIT_LOG}=/exchange/audit.log", *command], timeout=900.0)
-    assert "kernel" in outcome.output, outcome.output
+    assert " passed" in outcome.output, outcome.output
     run.logs.append(read((run.folder / "exchange" / "audit.log").read_bytes().splitlines()))
     failed = sum(line.startswith("FAILED") for line in outcome.output.splitlines())
     assert failed or outcome.code == 0, outcome.output

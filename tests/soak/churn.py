@@ -27,6 +27,7 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.time.loop import DEFAULT_START, run_virtual, virtual_clock
 from kubetide.embedded.sim.world import EVENTS
 from kubetide.embedded.sim.world import PODS as PODS_KEY
+from kubetide.kube.client.decoding import GC_THRESHOLDS
 from kubetide.node.agent import NodeAgent
 from kubetide.node.core.layout import Layout
 from kubetide.node.enforcement import make_modules
@@ -215,5 +216,10 @@ def soak(
         async with SimCluster(api=made) as cluster:
             await main(cluster)
 
-    run_virtual(body(), start=DEFAULT_START, limit=duration + timedelta(hours=1))
+    before = gc.get_threshold()
+    gc.set_threshold(*GC_THRESHOLDS)  # as an agent of its own has it
+    try:
+        run_virtual(body(), start=DEFAULT_START, limit=duration + timedelta(hours=1))
+    finally:
+        gc.set_threshold(*before)
     return measures

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+REPOSITORY = Path(__file__).parents[2]
 DRIVERS = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 MEMORY_MIB = 1536
 CPUS = "4,sockets=1,cores=2,threads=2"
@@ -100,7 +101,7 @@ def find_parts() -> Parts | str:
 
 
 def run_in_guest(parts: Parts, work: Path, command: Sequence[str], *, timeout: float) -> Outcome:
-    """Boot, run a command in this directory with this environment's Python, and return how it ended."""
+    """Boot, run a command in the repository with this environment's Python, and return how it ended."""
     exchange = work / "exchange"
     exchange.mkdir()
     (exchange / "start").write_text(_START)
@@ -109,7 +110,7 @@ def run_in_guest(parts: Parts, work: Path, command: Sequence[str], *, timeout: f
     kept |= {"TMPDIR": "/run/tmp"}
     kept |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "src:tests", "KUBETIDE_IN_VM": "1"}
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in kept.items())
-    (exchange / "command").write_text(f"{exports}cd {shlex.quote(os.getcwd())}\nexec {shlex.join(command)}\n")
+    (exchange / "command").write_text(f"{exports}cd {shlex.quote(str(REPOSITORY))}\nexec {shlex.join(command)}\n")
     initramfs = work / "initramfs"
     initramfs.write_bytes(_archive(_contents(parts)))
     console = work / "console"

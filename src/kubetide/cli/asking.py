@@ -73,7 +73,7 @@ def read_json(where: str, status: int, body: bytes) -> Any:
         raise KubetideError(f"{where} answers {status}: {body.decode(errors='replace')[:200]}")
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise KubetideError(f"{where} is not a kubetide: its answer is not JSON") from error
 
 

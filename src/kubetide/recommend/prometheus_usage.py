@@ -277,7 +277,7 @@ def _counts(body: bytes) -> dict[str, int]:
     try:
         answer = msgspec.json.decode(body, type=_CountAnswer)
         found = {one.metric.get("namespace", ""): int(float(one.value[1])) for one in answer.data.result}
-    except (msgspec.DecodeError, ValueError, OverflowError) as error:
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         raise PrometheusAnswer(f"the answer is not Prometheus' JSON: {error}") from error
     if answer.status != "success":
         raise KubetideError(f"Prometheus: {answer.error or answer.status}")

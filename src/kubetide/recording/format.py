@@ -132,18 +132,18 @@ def read_manifest(body: bytes, subject: str) -> Manifest:
     """Return the manifest of a recording that this version can read."""
     try:
         head = msgspec.json.decode(body, type=_Head)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the manifest cannot be read: {error}", subject=subject) from error
     if head.format != FORMAT:
         raise InvalidInput(f"{head.format!r} is not {FORMAT!r}", subject=subject, field="format")
     major = head.version.partition(".")[0]
-    if not major.isdigit():
+    if not major.isdecimal():
         raise InvalidInput(f"{head.version!r} is not a version", subject=subject, field="version")
     if int(major) != MAJOR:
         raise InvalidInput(f"is format {head.version}, this kubetide reads {MAJOR}.x", subject=subject, field="version")
     try:
         found = msgspec.json.decode(body, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the manifest cannot be read: {error}", subject=subject) from error
     for name in ("interval_seconds", "period_seconds"):
         if getattr(found, name) < 1:

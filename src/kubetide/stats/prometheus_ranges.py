@@ -168,7 +168,7 @@ def read_names(body: bytes) -> Sequence[str]:
 def _decoded(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PrometheusAnswer(f"the answer is not Prometheus' JSON: {error}") from error
 
 
@@ -187,7 +187,7 @@ def _plain_numbers(body: bytes) -> _Samples | None:
     """
     try:
         answer = _UNREAD.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if answer.status != "success" or answer.data is None or answer.data.result_type != "matrix":
         return None

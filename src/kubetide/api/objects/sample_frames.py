@@ -124,5 +124,5 @@ def decode_frame(message: bytes) -> Frame:
     """Return the frame of a message; raises msgspec.DecodeError where it is none."""
     try:
         return _decoder.decode(message)
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from error

@@ -122,7 +122,7 @@ async def _asked(answers: _Answers, what: str, question: Awaitable[None]) -> Non
 async def _server(client: Client) -> list[Finding]:
     version = decode_raw((await client.request("GET", "/version")).body, what="/version")
     text = str(version.get("gitVersion", "unknown"))
-    minor = int("".join(c for c in str(version.get("minor", "0")) if c.isdigit()) or 0)
+    minor = int("".join(c for c in str(version.get("minor", "0")) if c.isdecimal()) or 0)
     if minor < OLDEST_MINOR:
         return [found("server-old", "cluster", _CLUSTER_KEY, version=text)]
     return [found("component-ok", "cluster", _CLUSTER_KEY, detail=f"Kubernetes {text}")]

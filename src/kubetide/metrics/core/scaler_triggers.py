@@ -134,7 +134,7 @@ def _read_scaler(raw: object, place: str) -> Scaler:
     host, _, port = address.rpartition(":")
     if not metric:
         raise InvalidInput("is missing", subject=place, field="metric")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         raise InvalidInput(f"{address!r} is not host:port", subject=place, field="address")
     metadata = raw.get("metadata") or {}
     if not isinstance(metadata, dict):

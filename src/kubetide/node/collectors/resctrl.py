@@ -7,7 +7,7 @@ counter that the hardware reuses starts anew, and whoever asks Prometheus for a 
 from kubetide.node.collectors.base import READ_ERRORS, BaseCollector, Context, log
 from kubetide.node.core.files import resctrl_file
 from kubetide.node.core.formats.cpu import cpu_flags, cpu_model
-from kubetide.node.core.formats.numbers import FormatError, unsigned
+from kubetide.node.core.formats.numbers import FormatError, is_index, unsigned
 from kubetide.node.core.qos.l3_cache import AMD_VENDOR, INTEL_VENDOR
 from kubetide.node.core.qos.resctrl import GROUPS
 from kubetide.node.telemetry import RoundGauge
@@ -72,7 +72,7 @@ class ResctrlCollector(BaseCollector):
             log.debug("resctrl group not read", group=group, error=str(error))
             return []
         found = ((name.removeprefix(MONITOR), f"{data}/{name}") for name in names if name.startswith(MONITOR))
-        return [(str(int(number)), path) for number, path in found if number.isdigit()]
+        return [(str(int(number)), path) for number, path in found if is_index(number)]
 
     def _counter(self, path: str) -> float | None:
         try:

@@ -12,7 +12,7 @@ from kubetide.api.values.cpuset import CpuSet, CpuSetError
 from kubetide.log import get_logger
 from kubetide.node.core import files
 from kubetide.node.core.formats import cpu, memory
-from kubetide.node.core.formats.numbers import FormatError, unsigned
+from kubetide.node.core.formats.numbers import FormatError, is_index, unsigned
 from kubetide.node.core.formats.processors import CpuBasicInfo, NumaNode, Processor, in_order
 from kubetide.node.core.layout import Layout
 from kubetide.node.host.protocol import Host
@@ -29,7 +29,7 @@ def processors_from_sysfs(host: Host, layout: Layout) -> tuple[Processor, ...]:
     node_of: dict[int, int] = {}
     nodes = layout.sys("devices/system/node")
     for name in _directories(host, nodes):
-        if name.startswith("node") and name[4:].isdigit():
+        if name.startswith("node") and is_index(name[4:]):
             try:
                 cpus = CpuSet.parse(host.read(f"{nodes}/{name}/cpulist").strip())
             except (OSError, CpuSetError):
@@ -37,7 +37,7 @@ def processors_from_sysfs(host: Host, layout: Layout) -> tuple[Processor, ...]:
             node_of.update(dict.fromkeys(cpus, int(name[4:])))
     found: list[Processor] = []
     for name in _directories(host, root):
-        if not name.startswith("cpu") or not name[3:].isdigit():
+        if not name.startswith("cpu") or not is_index(name[3:]):
             continue
         number = int(name[3:])
         try:
@@ -87,7 +87,7 @@ def _cache_ids(host: Host, path: str) -> tuple[str, int]:
             continue
         if level == "1":
             private = identity
-        elif level == "3" and identity.isdigit():
+        elif level == "3" and is_index(identity):
             shared = int(identity)
     return private, shared
 
@@ -152,7 +152,7 @@ def _huge_pages(host: Host, root: str, count: int) -> dict[int, dict[str, int]]:
         pages[node] = dict.fromkeys(HUGE_PAGE_SIZES.values(), 0)
         for name in names:
             size = name.removeprefix("hugepages-").removesuffix("kB")
-            label = HUGE_PAGE_SIZES.get(int(size)) if size.isdigit() else None
+            label = HUGE_PAGE_SIZES.get(int(size)) if is_index(size) else None
             if label is None:
                 continue
             try:

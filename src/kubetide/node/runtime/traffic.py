@@ -15,6 +15,7 @@ from typing import Any
 
 from kubetide.log import get_logger
 from kubetide.node.core import files
+from kubetide.node.core.formats.numbers import is_index
 from kubetide.node.core.hooks import network, traffic
 from kubetide.node.core.hooks.traffic import CHAIN, SETS, Seen, Shaping, Step, StepOutcome, TrafficControl
 from kubetide.node.core.outcomes import Applies
@@ -210,7 +211,7 @@ def default_device(routes: str) -> str:
     found: list[tuple[int, str]] = []
     for line in routes.splitlines()[1:]:
         words = line.split()
-        if len(words) >= 8 and words[1] == "00000000" and words[7] == "00000000" and words[6].isdigit():
+        if len(words) >= 8 and words[1] == "00000000" and words[7] == "00000000" and is_index(words[6]):
             found.append((int(words[6]), words[0]))
     return min(found)[1] if found else ""
 
@@ -228,7 +229,7 @@ def class_minors(text: str) -> frozenset[int]:
     """Return the minors of the classes that `tc class show` prints; those in no decimal digits are somebody else's."""
     lines = (line.split() for line in text.splitlines())
     names = (words[2] for words in lines if len(words) > 2 and words[:2] == ["class", "htb"])
-    return frozenset(int(minor) for name in names if (minor := name.removeprefix("1:")).isdigit())
+    return frozenset(int(minor) for name in names if is_index(minor := name.removeprefix("1:")))
 
 
 def chain_rules(text: str) -> tuple[tuple[str, ...] | None, bool]:

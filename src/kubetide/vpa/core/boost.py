@@ -175,6 +175,6 @@ def _original(name: str, note: str) -> NewResources:
     try:
         raw = msgspec.json.decode(note, type=_Note)
         return NewResources(name=name, requests=amounts(raw.requests), limits=amounts(raw.limits))
-    except (msgspec.DecodeError, InvalidInput):
+    except (msgspec.DecodeError, InvalidInput, RecursionError):
         # Somebody edited the note: nothing is known to go back to.
         return NewResources(name=name)

@@ -151,11 +151,12 @@ def test_a_mode_that_acts_is_held_where_an_hpa_scales() -> None:
     ("label", "annotations", "unreadable", "problem"),
     [
         ("maybe", None, frozenset(), "the label kubetide.io/vpa=maybe is none of"),
+        ("Off", {RESOURCE_POLICY: '{"a": ' + "[" * 20_000}, frozenset(), "is not a resourcePolicy"),
         ("Off", {RESOURCE_POLICY: "{"}, frozenset(), "the annotation kubetide.io/vpa-resource-policy is not"),
         ("Off", {RESOURCE_POLICY: '{"containerPolicies": 3}'}, frozenset(), "is not a resourcePolicy"),
         ("Off", None, frozenset({"odd"}), "VPA odd cannot be read"),
     ],
-    ids=["label", "not-json", "not-a-policy", "unreadable-vpa"],
+    ids=["label", "nested-too-deep", "not-json", "not-a-policy", "unreadable-vpa"],
 )
 def test_a_mistake_writes_nothing_and_is_named(
     label: str, annotations: dict[str, str] | None, unreadable: frozenset[str], problem: str

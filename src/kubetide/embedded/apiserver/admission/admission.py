@@ -169,7 +169,7 @@ class Admission:
             operations = msgspec.json.decode(base64.b64decode(patch))
             shown = self._shown(resource, call, call.obj)
             changed = JsonPatch(tuple(operations)).apply(shown if shown is not None else {})
-        except (InvalidInput, binascii.Error, msgspec.DecodeError, TypeError) as error:
+        except (InvalidInput, binascii.Error, msgspec.DecodeError, TypeError, RecursionError) as error:
             raise internal(f"the patch of admission webhook {hook.name!r} cannot be applied: {error}") from error
         if not isinstance(changed, dict) or not isinstance(changed.get("metadata", {}), dict):
             raise internal(f"the patch of admission webhook {hook.name!r} leaves no object")
@@ -232,7 +232,7 @@ class Admission:
         body = await self.remote(hook, msgspec.json.encode(review))
         try:
             answer = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise HookFailed(f"the answer is not JSON: {error}") from error
         if not isinstance(answer, dict):
             raise HookFailed("the answer is not an AdmissionReview")

@@ -120,7 +120,7 @@ class Conversions:
             raise ConversionFailed("this API server makes no network calls")
         try:
             answer = msgspec.json.decode(await self.remote(client, msgspec.json.encode(review)))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConversionFailed(f"the answer is not JSON: {error}") from error
         except KubetideError as error:
             raise ConversionFailed(str(error)) from error

@@ -39,7 +39,7 @@ def scaled(value: Any, total: int, *, round_up: bool) -> int:
     if isinstance(value, int):
         return value
     text = str(value)
-    if not text.endswith("%") or not text[:-1].isdigit():
+    if not text.endswith("%") or not text[:-1].isdecimal():
         raise InvalidInput(f"{text!r} is neither a number nor a percentage")
     product = int(text[:-1]) * total
     return -(-product // 100) if round_up else product // 100

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kubetide.node.core.formats.numbers import FormatError, counters, limit, signed, unsigned
+from kubetide.node.core.formats.numbers import FormatError, counters, is_index, limit, signed, unsigned
 
 MIN_SHARES = 2
 MAX_SHARES = 262144
@@ -116,7 +116,7 @@ def busy_ticks(proc_stat: str) -> int:
 def busy_ticks_by_cpu(proc_stat: str) -> dict[int, int]:
     """Return the same of every CPU that is online."""
     lines = (line.split() for line in proc_stat.split("\n") if line.startswith("cpu"))
-    return {int(words[0][3:]): _busy(words) for words in lines if len(words) >= 8 and words[0][3:].isdigit()}
+    return {int(words[0][3:]): _busy(words) for words in lines if len(words) >= 8 and is_index(words[0][3:])}
 
 
 def _busy(words: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ with page cache          MemTotal - MemFree
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kubetide.node.core.formats.numbers import FormatError, counters, unsigned
+from kubetide.node.core.formats.numbers import FormatError, counters, is_index, unsigned
 
 NO_LIMIT_V1 = 0x7FFFFFFFFFFFF000
 PAGE_BYTES = 4096
@@ -97,7 +97,7 @@ def numa_usage(text: str, version: int) -> dict[int, int]:
         found += 1
         for word in words[1:]:
             node, equals, amount = word.partition("=")
-            if not equals or not node.startswith("N") or not node[1:].isdigit():
+            if not equals or not node.startswith("N") or not is_index(node[1:]):
                 raise FormatError(f"{word!r} in memory.numa_stat is no NUMA node")
             usage[int(node[1:])] = usage.get(int(node[1:]), 0) + unsigned(amount, node) * unit
     if found != len(names):

@@ -41,6 +41,11 @@ def unsigned(text: str, what: str = "number", *, high: int = UINT64_MAX) -> int:
     return number
 
 
+def is_index(text: str) -> bool:
+    """Return whether a text numbers something (a CPU, a NUMA node); `²` is a digit too, which no number has."""
+    return text.isascii() and text.isdecimal() and len(text) < _SURE_DIGITS
+
+
 def limit(text: str, what: str = "limit") -> int:
     """Parse an integer file in which `max` means no limit (-1)."""
     return -1 if text == "max" else signed(text, what)

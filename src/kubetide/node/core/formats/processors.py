@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kubetide.node.core.formats import memory
-from kubetide.node.core.formats.numbers import FormatError, signed
+from kubetide.node.core.formats.numbers import FormatError, is_index, signed
 
 _INT32 = 2**31 - 1
 
@@ -83,7 +83,7 @@ def threads_per_core(summary: str) -> int:
     """Return the threads per core that the summary of lscpu shows; 1 if it does not."""
     for line in summary.split("\n"):
         name, colon, value = line.partition(":")
-        if colon and name.strip() == "Thread(s) per core" and value.strip().isdigit():
+        if colon and name.strip() == "Thread(s) per core" and is_index(value.strip()):
             return int(value)
     return 1
 

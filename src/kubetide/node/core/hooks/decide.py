@@ -26,6 +26,7 @@ from kubetide.errors import InvalidInput
 from kubetide.node.core import files
 from kubetide.node.core.compat import INIT_CONTAINERS
 from kubetide.node.core.files import Root, SystemFile
+from kubetide.node.core.formats.numbers import is_index
 from kubetide.node.core.hooks.context import HookResponse
 from kubetide.node.core.hooks.cookies import CookieMemory
 from kubetide.node.core.hooks.core_sched import group_of
@@ -361,7 +362,7 @@ def _places(snapshot: Snapshot, pod: PodState) -> Iterable[tuple[str, str, str]]
 
 
 def _processes(snapshot: Snapshot, directory: str) -> list[str]:
-    return [word for word in (snapshot.kernel.text(files.PROCS, directory) or "").split() if word.isdigit()]
+    return [word for word in (snapshot.kernel.text(files.PROCS, directory) or "").split() if is_index(word)]
 
 
 def _directories(pods: Iterable[PodState]) -> set[str]:

@@ -8,7 +8,7 @@ Both edges round up, so neighbouring ranges never overlap; a range inside one wa
 
 from kubetide.errors import InvalidInput
 from kubetide.node.core.formats.cpu import cpu_flags
-from kubetide.node.core.formats.numbers import ceil_div
+from kubetide.node.core.formats.numbers import ceil_div, is_index
 
 INTEL_VENDOR = "GenuineIntel"
 AMD_VENDOR = "AuthenticAMD"
@@ -70,7 +70,7 @@ def schemata_line(name: str, cache_ids: list[int], value: str) -> str:
 
 def cache_ids_of(schemata: Schemata, name: str = "L3") -> list[int]:
     """Return the ids of one line in ascending order."""
-    return sorted(int(cache_id) for cache_id in schemata.get(name, {}) if cache_id.isdigit())
+    return sorted(int(cache_id) for cache_id in schemata.get(name, {}) if is_index(cache_id))
 
 
 def check_root(text: str) -> list[int]:

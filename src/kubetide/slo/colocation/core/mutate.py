@@ -76,7 +76,7 @@ def noted(text: str | None) -> tuple[str, ...]:
     """Return the profiles that a note on a pod names; a note that cannot be read names none."""
     try:
         found = msgspec.json.decode(text or "[]")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ()
     return tuple(str(name) for name in found) if isinstance(found, list) else ()
 

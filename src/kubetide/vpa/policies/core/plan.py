@@ -226,7 +226,7 @@ def _wanted(namespace: ObjectMeta | None, rules: Rules) -> _Wanted:
     try:
         policy = msgspec.json.decode(text, type=dict[str, Any])
         msgspec.convert(policy, PodResourcePolicy)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         return _Wanted(DISABLED, problem=f"the annotation {RESOURCE_POLICY} is not a resourcePolicy: {error}")
     return _Wanted(mode, policy)
 

@@ -288,5 +288,5 @@ def _windows(given: VerticalPodAutoscalerCheckpoint, written: datetime | None) -
             )
             for pod, uid, end, peak, oom_peak, last, last_cpu in body.get("windows") or ()
         )
-    except (msgspec.DecodeError, TypeError, ValueError, AttributeError):
+    except (msgspec.DecodeError, TypeError, ValueError, AttributeError, RecursionError):
         return None

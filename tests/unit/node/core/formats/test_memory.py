@@ -28,6 +28,12 @@ def test_every_field_of_memory_stat_must_be_there(missing: str) -> None:
         memory.memory_stat("\n".join(f"{name} 1" for name in FIELDS if name != missing), 2)
 
 
+@pytest.mark.parametrize("node", ["\u00b2", "\u0663", "9" * 5000, "", "-1"])
+def test_a_numa_node_without_a_number_is_refused(node: str) -> None:
+    with pytest.raises(FormatError, match="is no NUMA node"):
+        memory.numa_usage(f"anon N{node}=1\nfile N0=4\n", 2)
+
+
 def test_meminfo_takes_what_it_can_read_and_the_rest_is_zero() -> None:
     text = "MemTotal:  100 kB\nMemFree:\nMemAvailable: x kB\nno colon\nActive(anon): 7 kB\r\n"
     found = memory.meminfo(text)

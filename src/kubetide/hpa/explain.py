@@ -168,7 +168,7 @@ def _headroom(headroom: dict[str, Any]) -> Iterable[str]:
     )
     yield (
         f"              needs {headroom.get('level')}, learned count {headroom.get('replicas')}, metrics ask for "
-        f"{headroom.get('plainProposal')} (a peak is held {headroom.get('holdSeconds')}s)"
+        f"{headroom.get('plainProposal')} ({headroom.get('rule')}; a peak is held {headroom.get('holdSeconds')}s)"
     )
     against = f"cost {_short(headroom.get('cost'))} against {_short(headroom.get('plainCost'))} of the plain rule"
     yield f"              {'in force' if headroom.get('proven') else 'silent, not proven'}: {against}"

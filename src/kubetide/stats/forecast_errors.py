@@ -5,9 +5,10 @@ level of capacity follows, for a price of not having enough:
 
     level + price x sum over ratios above the level of (share x what would come)
 
-Calm and stirred times have histograms of their own: an error is more likely right after errors. While one is thin, the
-pooled one stands in. Adding 1 keeps small loads from looking wild: one request instead of none is not an infinite
-surprise.
+Six states have histograms of their own: calm and stirred times, since an error is more likely right after errors, each
+at rest, rising, and jumping above the mean of the last minutes, since who jumps goes on or falls back. While one is
+thin, the pooled one stands in. Adding 1 keeps small loads from looking wild: one request instead of none is not an
+infinite surprise.
 """
 
 from collections.abc import Mapping
@@ -21,15 +22,19 @@ from kubetide.stats.forecast import finite_numbers
 
 Floats = NDArray[np.float64]
 
-_BUCKETS: Final = 64
-_FIRST_RATIO: Final = 0.3
-_GROWTH: Final = 1.08
+STATES: Final = 6
+_BUCKETS: Final = 130
+_FIRST_RATIO: Final = 0.4
+_GROWTH: Final = 1.03  # a coarser one costs a calm workload of some twenty replicas one of them
 _FORGET: Final = 0.9995  # per step: an error counts half after six hours of 15 s steps
 _PRIOR: Final = 5.0  # forecasts believed before the first: right on the whole, sometimes a fifth too low
 _POOLED: Final = 20.0  # errors that the pooled histogram counts for beside the one of the present state
 _OFFSET: Final = 1.0
 _FAST: Final = 0.15
 _SLOW: Final = 1 / 960
+_MEAN_SHARE: Final = 0.1
+_RISING: Final = 1.08
+_JUMPING: Final = 1.25
 
 
 def _ratios() -> Floats:
@@ -41,37 +46,40 @@ def _ratios() -> Floats:
 
 def _prior(ratios: Floats) -> Floats:
     beyond = 1 + np.maximum(ratios - 0.94, 0.0) * 10
-    return np.where(ratios >= 0.94, 0.3 * _PRIOR / (beyond * beyond * beyond * beyond), 0.0)
+    return np.where(ratios >= 0.94, 0.1125 * _PRIOR / (beyond * beyond * beyond * beyond), 0.0)
 
 
 RATIOS: Final = _ratios()
 
 
 class ForecastErrors:
-    """The ratios of what came to what was forecast, in calm and in stirred times."""
+    """The ratios of what came to what was forecast, in every state."""
 
     def __init__(self) -> None:
         prior = _prior(RATIOS)
         self._pooled: Floats = prior.copy()
-        self._states: tuple[Floats, Floats] = (prior.copy(), prior.copy())
+        self._states: list[Floats] = [prior.copy() for _ in range(STATES)]
+        self._mean: float | None = None
         self._fast = self._slow = 0.1
         self.count = 0
 
-    @property
-    def stirred(self) -> bool:
-        """Return whether the last minutes erred more than usual."""
-        return self._fast >= self._slow
+    def state(self, value: float) -> int:
+        """Return the state at the next value of the series: whether the last minutes erred more, how far it rose."""
+        mean = value if self._mean is None else self._mean
+        self._mean = mean + _MEAN_SHARE * (value - mean)
+        rise = (value + _OFFSET) / (mean + _OFFSET)
+        return 3 * (self._fast >= self._slow) + (rise > _RISING) + (rise > _JUMPING)
 
     @property
     def typical(self) -> float:
         """Return the mean relative error, recent errors counting most."""
         return self._slow
 
-    def learn(self, forecast: float, came: float, *, stirred: bool) -> None:
-        """Take in what came after a forecast that was made in calm or stirred times."""
+    def learn(self, forecast: float, came: float, *, state: int) -> None:
+        """Take in what came after a forecast that was made in a state."""
         ratio = (came + _OFFSET) / (forecast + _OFFSET)
         bucket = min(int(np.searchsorted(RATIOS, ratio)), _BUCKETS - 1)
-        for histogram in (self._states[stirred], self._pooled):
+        for histogram in (self._states[state], self._pooled):
             histogram *= _FORGET
             histogram[bucket] += 1
         self.count += 1
@@ -79,9 +87,9 @@ class ForecastErrors:
         self._fast += _FAST * (error - self._fast)
         self._slow += max(_SLOW, 1 / (self.count + 2)) * (error - self._slow)
 
-    def levels(self, forecast: float, prices: Floats, *, slack: float) -> Floats:
+    def levels(self, forecast: float, prices: Floats, *, slack: float, state: int) -> Floats:
         """Return the cheapest whole level for each price; a level carries `1 + slack` times itself without harm."""
-        shares = self._states[self.stirred] + self._pooled * (_POOLED / float(self._pooled.cumsum()[-1]))
+        shares = self._states[state] + self._pooled * (_POOLED / float(self._pooled.cumsum()[-1]))
         needs = RATIOS * (forecast + _OFFSET) - _OFFSET
         levels = np.maximum(np.ceil(needs / (1 + slack) - 1e-9), 1.0)[::-1]
         above = (shares * np.maximum(needs, 0.0))[::-1].cumsum()
@@ -94,20 +102,18 @@ class ForecastErrors:
         rows = (self._pooled, *self._states)
         return {
             "moments": [self.count, round(self._fast, 5), round(self._slow, 5)],
-            "ratios": [
-                [x for i in np.nonzero(row >= 0.05)[0] for x in (int(i), round(float(row[i]), 1))] for row in rows
-            ],
+            "ratios": [[x for i in np.nonzero(row >= 0.5)[0] for x in (int(i), round(float(row[i])))] for row in rows],
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what `saved` returned; raise InvalidInput where it cannot be used."""
         count, fast, slow = finite_numbers(saved, "moments", 3)
         ratios = saved.get("ratios")
-        if not isinstance(ratios, list) or len(ratios) != 3:
-            raise InvalidInput("it is not three histograms", field="ratios")
+        if not isinstance(ratios, list) or len(ratios) != STATES + 1:
+            raise InvalidInput(f"it is not {STATES + 1} histograms", field="ratios")
         rows = [self._row(row) for row in ratios]
         self.count, self._fast, self._slow = int(count), fast, slow
-        self._pooled, self._states = rows[0], (rows[1], rows[2])
+        self._pooled, self._states = rows[0], rows[1:]
 
     @staticmethod
     def _row(pairs: Any) -> Floats:

@@ -7,7 +7,7 @@ import pytest
 
 from kubetide.errors import InvalidInput
 from kubetide.stats.forecast import FORECASTERS, Ensemble
-from kubetide.stats.forecast_errors import RATIOS, ForecastErrors
+from kubetide.stats.forecast_errors import RATIOS, STATES, ForecastErrors
 
 STEP = 15
 
@@ -89,12 +89,12 @@ def errors_of(*ratios: float, times: int = 400) -> ForecastErrors:
     errors = ForecastErrors()
     for _ in range(times):
         for ratio in ratios:
-            errors.learn(9.0, ratio * 10 - 1, stirred=errors.stirred)
+            errors.learn(9.0, ratio * 10 - 1, state=errors.state(9.0))
     return errors
 
 
 def level(errors: ForecastErrors, forecast: float, price: float) -> int:
-    return int(errors.levels(forecast, np.array([price]), slack=1 / 15)[0])
+    return int(errors.levels(forecast, np.array([price]), slack=1 / 15, state=errors.state(9.0))[0])
 
 
 def test_right_forecasts_need_no_reserve() -> None:
@@ -109,23 +109,40 @@ def test_wrong_forecasts_need_one_where_lateness_is_dear() -> None:
 
 def test_a_higher_price_never_lowers_the_level() -> None:
     errors = errors_of(0.8, 1.0, 1.1, 1.3, 2.0, times=50)
-    levels = errors.levels(12.0, np.array([0.5, 1.0, 2.0, 5.0, 10.0, 50.0, 500.0]), slack=1 / 15)
+    levels = errors.levels(12.0, np.array([0.5, 1.0, 2.0, 5.0, 10.0, 50.0, 500.0]), slack=1 / 15, state=0)
     assert list(levels) == sorted(levels)
 
 
 def test_a_surprise_stirs_and_calm_returns() -> None:
     errors = errors_of(1.0)
-    errors.learn(10.0, 30.0, stirred=False)
-    assert errors.stirred
+    errors.learn(10.0, 30.0, state=0)
+    assert errors.state(10.0) >= 3
     for _ in range(200):
-        errors.learn(10.0, 10.0, stirred=errors.stirred)
-    assert not errors.stirred
+        errors.learn(10.0, 10.0, state=errors.state(10.0))
+    assert errors.state(10.0) == 0
+
+
+@pytest.mark.parametrize(("value", "state"), [(9.5, 0), (11.0, 1), (14.0, 2)])
+def test_a_rise_and_a_jump_are_states_of_their_own(value: float, state: int) -> None:
+    assert errors_of(1.0).state(value) == state
+
+
+def test_what_follows_a_jump_does_not_widen_the_reserve_at_rest() -> None:
+    errors = ForecastErrors()
+    for _ in range(300):
+        for _ in range(20):
+            errors.learn(9.0, 9.0, state=0)
+        errors.learn(9.0, 29.0, state=2)
+    prices = np.array([8.0])
+    at_rest, jumping = (float(errors.levels(9.0, prices, slack=1 / 15, state=state)[0]) for state in (0, 2))
+    assert at_rest <= 10
+    assert jumping >= 27
 
 
 def test_a_level_is_at_least_one_and_any_ratio_has_a_bucket() -> None:
     errors = ForecastErrors()
-    errors.learn(0.0, 1e9, stirred=False)
-    errors.learn(1e9, 0.0, stirred=True)
+    errors.learn(0.0, 1e9, state=0)
+    errors.learn(1e9, 0.0, state=5)
     assert level(errors, 0.0, 0.1) == 1
     assert list(RATIOS) == sorted(RATIOS)
 
@@ -136,7 +153,7 @@ def test_saved_errors_give_the_same_levels() -> None:
     again.restore(json.loads(json.dumps(errors.saved())))
     for price in (1.0, 10.0, 30.0):
         assert level(again, 17.0, price) == level(errors, 17.0, price)
-    assert again.stirred == errors.stirred
+    assert again.state(9.0) == errors.state(9.0)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +161,9 @@ def test_saved_errors_give_the_same_levels() -> None:
     [
         pytest.param(None, id="missing"),
         pytest.param([[], []], id="two"),
-        pytest.param([[99, 1.0], [], []], id="no-such-bucket"),
-        pytest.param([[1], [], []], id="half-a-pair"),
-        pytest.param([5, [], []], id="no-list"),
+        pytest.param([[130, 1.0], *[[]] * STATES], id="no-such-bucket"),
+        pytest.param([[1], *[[]] * STATES], id="half-a-pair"),
+        pytest.param([5, *[[]] * STATES], id="no-list"),
     ],
 )
 def test_errors_that_cannot_be_restored_are_named(ratios: object) -> None:

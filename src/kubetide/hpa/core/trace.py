@@ -156,7 +156,7 @@ def _headroom(decision: ScaleDecision) -> dict[str, Any] | None:
         "level": advice.level,
         "replicas": advice.replicas,
         "plainProposal": decision.choice.replicas,
-        "latePrice": advice.price,
+        "rule": advice.rule,
         "holdSeconds": advice.hold_steps * learned.step_seconds,
         "backlogSeconds": round(advice.backlog_seconds, 1),
         "cost": round(advice.cost, 3),

@@ -1,10 +1,11 @@
 """Headroom that is learned: how many replicas a workload should have for what may come while a pod starts.
 
 A pod asked for now serves only after its start time. What is decided is therefore the count that the demand *then* is
-likely to need, from a forecast and from how wrong the forecasts of this very workload have been (`kubetide.stats`). How
-much risk to take and how long to hold a peak is not set but learned too: 42 candidates, every pair of
+likely to need, from forecasts and from how wrong the forecasts of this very workload have been (`kubetide.stats`). How
+much risk to take and how long to hold a peak is not set but learned too: 182 candidates, every pair of
 
-    price   how many replicas one replica's worth of late work is taken to cost when a level is chosen
+    level   the cheapest by the histogram of errors, at one of six prices of late work, or one of twenty bands: a centre
+            (one of three means, or the forecast) plus some widths of its usual error; none is below the demand of now
     hold    how many steps a lower need must last before replicas are given up
 
 are rehearsed all the time on the same demand, each with a small model of the workload (pods that start, a queue), and
@@ -12,9 +13,9 @@ charged, with slow forgetting,
 
     replicas + LATE_PRICE x late or lost work + REVERSAL_PRICE steps of all this for every change of direction
 
-The candidate that would have been cheapest is followed, and left only for one that is clearly cheaper. A rise is
-followed at once; a fall only after its hold, down to the largest need seen meanwhile, and only if it is worth it: calm
-by construction.
+The candidate that would have been cheapest is followed, and left only for one that is clearly cheaper; bands are not
+followed in the first hour, when so many candidates would be told apart by noise. A rise is followed at once; a fall
+only after its hold, down to the largest need seen meanwhile, and only if it is worth it: calm by construction.
 
 Where a plain rule is given too, it is rehearsed and charged like a candidate. Advice is `proven` once there was an hour
 of evidence in which following it would have been cheaper than the plain rule, and until that is no longer so.
@@ -29,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kubetide.errors import InvalidInput
+from kubetide.stats.bands import CENTRES, WIDTHS, Bands
 from kubetide.stats.forecast import Ensemble, Forecast, finite_numbers
 from kubetide.stats.forecast_errors import ForecastErrors
 
@@ -36,6 +38,11 @@ Floats = NDArray[np.float64]
 
 PRICES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 HOLDS: Final = (4, 8, 16, 32, 64, 128, 400)
+RULES: Final = (
+    *(f"errors, late work at {price:g}" for price in PRICES),
+    *(f"{centre} + {width:g} errors" for centre in CENTRES for width in WIDTHS),
+)
+"""What a level may follow from; with each of the holds it is a candidate."""
 LATE_PRICE: Final = 25.0
 """Replica-steps that one replica-step of late or lost work costs."""
 REVERSAL_PRICE: Final = 8.0
@@ -51,7 +58,7 @@ _MEMORY: Final = 1 / 5760  # costs are forgotten over a day of 15 s steps
 _CLEARLY: Final = 0.02  # another candidate must have been cheaper by this share of the cost ...
 _CLEARLY_STEPS: Final = 20.0  # ... and by this many steps of the usual cost: in the first hour costs are mostly noise
 _PROOF_STEPS: Final = 240
-_FIRST: Final = 1 * len(PRICES) + 3  # followed until there is evidence: price 8, hold of two minutes
+_FIRST: Final = 3  # followed until there is evidence: price 8, a hold of one minute
 _BACKLOG_SECONDS: Final = 0.1  # a shorter wait is no backlog
 _RISING: Final = 1.1  # who is behind asks for a tenth more: less late work for more replicas, at equal cost
 
@@ -79,7 +86,8 @@ class Advice:
     forecast: Forecast
     typical_error: float
     level: int
-    price: float
+    rule: str
+    """What the level follows from."""
     hold_steps: int
     backlog_seconds: float
     cost: float
@@ -158,13 +166,14 @@ class Headroom:
         self._terms = terms
         self._ensemble = Ensemble(step_seconds=terms.step_seconds, lead_steps=terms.lead_steps)
         self._errors = ForecastErrors()
-        self._pending: deque[tuple[float, bool]] = deque()
+        self._bands = Bands(lead_steps=terms.lead_steps)
+        self._pending: deque[tuple[float, int]] = deque()
         self._recent: deque[float] = deque(maxlen=terms.lead_steps)
         self._floor = floor
-        rows = len(PRICES) * len(HOLDS) + 2
+        rows = len(RULES) * len(HOLDS) + 2
         self._prices = np.array(PRICES)
-        self._price_of = np.arange(rows) % len(PRICES)
-        self._holds = np.append(np.repeat(np.array(HOLDS, dtype=np.float64), len(PRICES)), (0.0, 0.0))
+        self._rule_of = np.arange(rows) % len(RULES)
+        self._holds = np.append(np.repeat(np.array(HOLDS, dtype=np.float64), len(RULES)), (0.0, 0.0))
         self._plants = Plants(rows, replicas, terms)
         self._next: Floats = self._plants.asked.copy()
         self._direction: Floats = np.zeros(rows)
@@ -186,11 +195,9 @@ class Headroom:
         self._plants.observe_ready(-1, ready)
         self._learn(demand)
         forecast = self._ensemble.update(at_seconds, demand)
-        self._pending.append((forecast.value, self._errors.stirred))
-        slack = LATE_SECONDS / self._terms.step_seconds
-        levels = self._errors.levels(forecast.value, self._prices, slack=slack)
+        levels = self._levels(demand, forecast.value)
         self._follow()
-        level = int(levels[self.followed % len(PRICES)])
+        level = int(levels[self.followed % len(RULES)])
         self._hold(levels, self._plants.catch_up(demand, forecast.value), plain)
         self._prove(plain)
         return Advice(
@@ -198,8 +205,8 @@ class Headroom:
             forecast=forecast,
             typical_error=self._errors.typical,
             level=level,
-            price=PRICES[self.followed % len(PRICES)],
-            hold_steps=HOLDS[self.followed // len(PRICES)],
+            rule=RULES[self.followed % len(RULES)],
+            hold_steps=HOLDS[self.followed // len(RULES)],
             backlog_seconds=float(self._plants.queue[-1] / max(1.0, self._plants.ready[-1])),
             cost=float(self.costs[self.followed]) / self._weight,
             plain_cost=None if plain is None else float(self.costs[-1]) / self._weight,
@@ -226,15 +233,32 @@ class Headroom:
         """Compare the forecast whose horizon has just ended with what came."""
         self._recent.append(demand)
         if len(self._pending) >= self._terms.lead_steps:
-            forecast, stirred = self._pending.popleft()
-            self._errors.learn(forecast, max(self._recent), stirred=stirred)
+            forecast, state = self._pending.popleft()
+            self._errors.learn(forecast, max(self._recent), state=state)
+
+    def _levels(self, demand: float, forecast: float) -> Floats:
+        """Return the level of every rule, for the demand of now at least.
+
+        A level carries a little more than itself for a step without anything being late, but not step after step.
+        """
+        state = self._errors.state(demand)
+        self._pending.append((forecast, state))
+        slack = LATE_SECONDS / self._terms.step_seconds
+        levels: Floats = np.append(
+            self._errors.levels(forecast, self._prices, slack=slack, state=state),
+            np.ceil(self._bands.update(demand, forecast) / (1 + slack) - 1e-9),
+        )
+        return np.asarray(np.maximum(levels, np.ceil(demand - 1e-9)), dtype=np.float64)
 
     def _follow(self) -> None:
-        best = int(self.costs[:-1].argmin())
+        costs = self.costs[:-1]
+        if self._steps < _PROOF_STEPS:
+            costs = np.where(self._rule_of[:-2] < len(PRICES), costs, np.inf)
+        best = int(costs.argmin())
         if self.costs[best] < self.costs[self.followed] * (1 - _CLEARLY) - _CLEARLY_STEPS * self._rate:
             self.followed = best
-        self._price_of[-1] = self.followed % len(PRICES)
-        self._holds[-1] = HOLDS[self.followed // len(PRICES)]
+        self._rule_of[-1] = self.followed % len(RULES)
+        self._holds[-1] = HOLDS[self.followed // len(RULES)]
 
     def _prove(self, plain: int | None) -> None:
         """Trust what is followed while it has been cheaper than the plain rule for long enough."""
@@ -250,7 +274,7 @@ class Headroom:
 
         Advice follows itself and not the workload: where a window keeps a fall from being made, it is advised on.
         """
-        needs = np.maximum(levels[self._price_of], backlog)
+        needs = np.maximum(levels[self._rule_of], backlog)
         if plain is not None and self._floor:
             needs = np.maximum(needs, float(plain))
         needs = np.minimum(np.maximum(needs, self._terms.minimum), self._terms.maximum)
@@ -281,7 +305,8 @@ class Headroom:
             "step": self._terms.step_seconds,
             "forecasters": self._ensemble.saved(),
             "errors": self._errors.saved(),
-            "costs": [round(float(cost) / max(1.0, self._weight), 3) for cost in self.costs],
+            "bands": self._bands.saved(),
+            "costs": [round(float(cost) / max(1.0, self._weight), 2) for cost in self.costs],
             "rate": round(self._rate, 3),
             "steps": self._steps,
             "weight": round(self._weight, 1),
@@ -296,13 +321,14 @@ class Headroom:
             raise InvalidInput("it was learned with another start time or sync period", field="start")
         costs, followed = finite_numbers(saved, "costs", len(self.costs)), saved.get("followed")
         rate, steps, weight = (finite_numbers({name: [saved.get(name)]}, name, 1)[0] for name in _SCALARS)
-        if not isinstance(followed, int) or not 0 <= followed < len(PRICES) * len(HOLDS):
+        if not isinstance(followed, int) or not 0 <= followed < len(RULES) * len(HOLDS):
             raise InvalidInput(f"{followed!r} is not a candidate", field="followed")
         ensemble = Ensemble(step_seconds=terms.step_seconds, lead_steps=terms.lead_steps)
-        errors = ForecastErrors()
+        errors, bands = ForecastErrors(), Bands(lead_steps=terms.lead_steps)
         ensemble.restore(_part(saved, "forecasters"))
         errors.restore(_part(saved, "errors"))
-        self._ensemble, self._errors = ensemble, errors
+        bands.restore(_part(saved, "bands"))
+        self._ensemble, self._errors, self._bands = ensemble, errors, bands
         self._weight, self._rate, self._steps = weight, rate, int(steps)
         self.costs = np.array(costs) * max(1.0, weight)
         self.followed, self._proven = followed, bool(saved.get("proven"))

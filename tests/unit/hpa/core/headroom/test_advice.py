@@ -22,6 +22,11 @@ def noise(count: int, low: float, high: float) -> list[float]:
     return out
 
 
+def minutes(values: Iterable[float]) -> list[float]:
+    """Return values that are new every minute."""
+    return [value for value in values for _ in range(4)]
+
+
 def followed(
     demands: Iterable[float],
     *,
@@ -102,6 +107,15 @@ def test_wild_demand_gets_more_than_smooth_demand_of_the_same_mean() -> None:
     wild, late = followed(noise(1500, 5.0, 15.0))
     assert wild[-1].replicas >= smooth[-1].replicas + 3
     assert sum(late[500:]) < 20
+
+
+def test_noise_of_small_counts_is_met_by_a_band_around_a_mean() -> None:
+    advice, late = followed(minutes(noise(1500, 2.0, 14.0)))
+    assert any("mean of" in one.rule for one in advice)
+    counts = [one.replicas for one in advice[3000:]]
+    assert sum(counts) < 16 * len(counts)
+    assert sum(late[3000:]) < 0.005 * len(counts)
+    assert reversals(counts) <= 2 * len(counts) / 240
 
 
 def test_noise_around_a_level_does_not_make_it_flap() -> None:
@@ -195,10 +209,12 @@ def test_it_goes_on_from_what_was_saved_and_that_is_small() -> None:
         pytest.param({"start": 60}, "start", id="another-start-time"),
         pytest.param({"costs": [1.0]}, "costs", id="other-candidates"),
         pytest.param({"costs": None}, "costs", id="no-costs"),
-        pytest.param({"followed": 99}, "followed", id="no-such-candidate"),
+        pytest.param({"followed": 182}, "followed", id="no-such-candidate"),
         pytest.param({"rate": "x"}, "rate", id="text"),
         pytest.param({"errors": 1}, "errors", id="no-errors"),
         pytest.param({"forecasters": {}}, "errors", id="no-forecasters"),
+        pytest.param({"bands": {"widths": [1.0], "count": [1]}}, "widths", id="other-bands"),
+        pytest.param({"bands": None}, "bands", id="no-bands"),
     ],
 )
 def test_what_cannot_be_restored_changes_nothing(change: dict[str, object], names: str) -> None:

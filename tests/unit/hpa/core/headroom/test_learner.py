@@ -37,7 +37,7 @@ def learned(replicas: int, *, proven: bool = True, mode: HeadroomMode = Headroom
         forecast=Forecast(value=4.2, parts={"last": 4.2}, weights={"last": 1.0}),
         typical_error=0.08,
         level=replicas,
-        price=10.0,
+        rule="errors, late work at 8",
         hold_steps=16,
         backlog_seconds=0.0,
         cost=5.5,
@@ -203,7 +203,7 @@ def test_the_trace_and_explain_show_forecast_error_and_what_they_changed() -> No
     assert decided.why == "learned headroom above target"
     text = render(trace)
     assert "forecast 4.2 (last 100%), usual error 8.0%" in text
-    assert "learned count 7, metrics ask for 4 (a peak is held 240s)" in text
+    assert "learned count 7, metrics ask for 4 (errors, late work at 8; a peak is held 240s)" in text
     assert "in force: cost 5.5 against 6.5 of the plain rule" in text
     quiet = replace(learned(7), advice=replace(learned(7).advice, proven=False))
     silent = turn(msgspec.structs.replace(seen, learned=quiet), options=Options())

@@ -10,7 +10,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -33,7 +32,7 @@ from kubetide.vpa.admission.core.heartbeat import Heartbeat
 from kubetide.vpa.updater.actions import Disruptor
 from kubetide.vpa.updater.core import events
 from kubetide.vpa.updater.core.breaker import CLOSED, state_from
-from kubetide.vpa.updater.core.budget import creator_of
+from kubetide.vpa.updater.core.budget import Creator
 from kubetide.vpa.updater.core.memory import Memory
 from kubetide.vpa.updater.core.plan import Judgement, Observation, PlanRules, VpaPlan, plan
 from kubetide.vpa.updater.core.priority import RankRules
@@ -238,14 +237,10 @@ class Updater(Controller):
         return Heartbeat(fresh=found.fresh) if self._settings.upstream_behavior else found
 
     def _forget(self, observations: list[Observation]) -> None:
-        pods = self._view.pods.store.values()
+        uids = {pod.metadata.uid for pod in self._view.pods.store.values()}
         self._memory.forget(
-            uids=(pod.metadata.uid for pod in pods),
-            creators=chain(
-                (creator_of(pod) for pod in pods),
-                # A workload whose only pod was just evicted has none for a moment.
-                (c for c in self._memory.disruptions if self._view.targets.stated_replicas(*c)),
-            ),
+            uids=uids,
+            creators=[creator for creator in self._memory.creators() if self._is_there(creator)],
             vpas=(key_of(observation.vpa) for observation in observations),
         )
         now = self._clock.now()
@@ -253,10 +248,15 @@ class Updater(Controller):
             wanted = replicas_to_wait_for(creator, self._view.targets.stated_replicas(*creator) or 0)
             left = outstanding(self._view.workload(creator), done, configured=wanted, now=now)
             self._memory.settle(creator, left)
-        uids = {pod.metadata.uid for pod in pods}
         self._disruptor.begin_run(uids)
         if self._growth is not None:
             self._growth.forget(self._view.pods.store, uids)
+
+    def _is_there(self, creator: Creator) -> bool:
+        if self._view.workload(creator):
+            return True
+        # A workload whose only pod was just evicted has none for a moment.
+        return creator in self._memory.disruptions and bool(self._view.targets.stated_replicas(*creator))
 
     async def _plan(self, observations: list[Observation]) -> list[VpaPlan]:
         now = self._clock.now()

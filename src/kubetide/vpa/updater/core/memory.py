@@ -91,6 +91,10 @@ class Memory:
         else:
             self.disruptions.pop(creator, None)
 
+    def creators(self) -> set[Creator]:
+        """Return the workloads of which something is remembered."""
+        return self.disruptions.keys() | {each.creator for mine in self.evictions.values() for each in mine}
+
     def forget(self, *, uids: Iterable[str], creators: Iterable[Creator], vpas: Iterable[ObjectKey]) -> None:
         """Drop what no longer exists."""
         present, makers, known = set(uids), set(creators), set(vpas)

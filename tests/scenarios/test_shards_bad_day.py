@@ -8,7 +8,7 @@ import pytest
 from kubetide.api.objects.scheme import VPA_CHECKPOINTS
 from kubetide.kube.control.core.ranges import RANGES
 from kubetide.vpa.recommender.loop import Recommender
-from simulated.replicas import Replicas, bad_day, drill, sizes, workloads
+from simulated.replicas import HPA, Replicas, bad_day, drill, sizes, workloads
 from simulated.split_namespace import SPLIT, huge, sizes_of
 from simulated.vpas import RECOMMENDERS, make_vpas
 
@@ -22,30 +22,18 @@ async def half_an_hour(replicas: Replicas, rng: Random) -> None:
     await bad_day(replicas, rng, each_minute=minute)
 
 
-def test_autoscalers_that_die_all_the_time_write_nothing_twice() -> None:
+@pytest.mark.parametrize("split", [False, True])
+def test_autoscalers_that_die_all_the_time_write_nothing_twice(split: bool) -> None:
     async def main(replicas: Replicas) -> None:
-        names = await workloads(replicas, 16)
-        await half_an_hour(replicas, Random(7))
+        names = await (huge if split else workloads)(replicas, 16)
+        await half_an_hour(replicas, Random(11 if split else 7))
         replicas.cluster.metrics.set_external_metric("", "queue", 30.0)
         await replicas.cluster.run_for(timedelta(seconds=60))
         assert sum(one.ranges for one in replicas.all) == RANGES
-        assert sizes(replicas, names) == {3}
+        assert (sizes_of if split else sizes)(replicas, names) == {3}
         assert len(replicas.checker.writes) > 100
 
-    drill(main)
-
-
-def test_autoscalers_of_a_split_namespace_that_die_all_the_time_write_nothing_twice() -> None:
-    async def main(replicas: Replicas) -> None:
-        names = await huge(replicas, 16)
-        await half_an_hour(replicas, Random(11))
-        replicas.cluster.metrics.set_external_metric("", "queue", 30.0)
-        await replicas.cluster.run_for(timedelta(seconds=60))
-        assert sum(one.ranges for one in replicas.all) == RANGES
-        assert sizes_of(replicas, names) == {3}
-        assert len(replicas.checker.writes) > 100
-
-    drill(main, settings=SPLIT)
+    drill(main, settings=SPLIT if split else HPA)
 
 
 @pytest.mark.parametrize("seed", [3])

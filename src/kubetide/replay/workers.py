@@ -103,7 +103,7 @@ def _in_own_processes(
                 place, worker = running.pop(answer)
                 try:
                     error, found = answer.recv()
-                except EOFError as died:
+                except (EOFError, OSError) as died:  # before its answer, or in the middle of it
                     fruitless += 1
                     if fruitless >= _FRUITLESS:
                         raise _all_died(fruitless) from died

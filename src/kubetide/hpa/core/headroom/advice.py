@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kubetide.errors import InvalidInput
-from kubetide.stats.bands import CENTRES, WIDTHS, Bands
 from kubetide.stats.forecast import Ensemble, Forecast, finite_numbers
+from kubetide.stats.forecast_bands import CENTRES, WIDTHS, Bands
 from kubetide.stats.forecast_errors import ForecastErrors
 
 Floats = NDArray[np.float64]

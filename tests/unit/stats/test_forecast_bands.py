@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kubetide.errors import InvalidInput
-from kubetide.stats.bands import CENTRES, WIDTHS, Bands
+from kubetide.stats.forecast_bands import CENTRES, WIDTHS, Bands
 
 
 def scattered(count: int, middle: float, by: float) -> list[float]:

@@ -127,7 +127,6 @@ class Executor:
     def collect_garbage(self) -> None:
         """Forget entries that are too old to be believed, and refused values when they are many: reported again."""
         now = self._clock.now()
-        self._paths.clear()
         self._at_rest.clear()
         self._cache = {key: entry for key, entry in self._cache.items() if now - entry.at <= CACHE_LIFETIME}
         if len(self._refused) > MOST_TOLD:

@@ -25,7 +25,7 @@ class CgroupPressure:
     io: psi.Pressure
 
 
-MOST_PATHS = 20_000
+FEWEST_NEW_PATHS = 256
 _PRESSURES = (files.CPU_PRESSURE, files.MEMORY_PRESSURE, files.IO_PRESSURE)
 _LOOKS = 4
 """How often all cgroups are looked at, about, before those that were not are forgotten."""
@@ -33,25 +33,34 @@ Value = TypeVar("Value")
 
 
 class PathCache:
-    """Paths of cgroup files, built and checked once: the same thousands of them are read and written every second."""
+    """Paths of cgroup files, built and checked once: the same thousands of them are read and written every second.
+
+    Two generations: what nobody asked for while half as many paths were built as are in use belongs to a cgroup that
+    is gone.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._known: dict[tuple[str, str], str] = {}
+        self._before: dict[tuple[str, str], str] = {}
+        self._built = 0
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._before)
 
     def path(self, file: CgroupFile, directory: str) -> str:
         """Return the absolute path of a cgroup file; raise NotOnThisVersion or EscapesRoot."""
         key = (file.name, directory)
         path = self._known.get(key)
         if path is None:
-            if len(self._known) >= MOST_PATHS:
-                self.clear()
-            path = self._known[key] = self._layout.cgroup_file(file, directory)
+            path = self._before.pop(key, None)
+            if path is None:
+                path = self._layout.cgroup_file(file, directory)
+                self._built += 1
+            self._known[key] = path
+            if self._built > max(FEWEST_NEW_PATHS, len(self._known) // 3):
+                self._known, self._before, self._built = {}, self._known, 0
         return path
-
-    def clear(self) -> None:
-        """Forget all paths, those of cgroups that are gone among them."""
-        self._known.clear()
 
 
 class _LastParsed(Generic[Value]):

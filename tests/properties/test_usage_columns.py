@@ -42,8 +42,9 @@ def scraped(drawn: list[tuple[str, dict[str, str] | None, list[tuple[int, int]]]
     for number, (namespace, labels, containers) in enumerate(drawn):
         metadata = {"name": f"pod-{number}", "namespace": namespace, **({"labels": labels} if labels else {})}
         rows = tuple((f"id-{len(numbers) + index}", len(numbers) + index) for index in range(len(containers)))
-        text = template(metadata, [f"c{index}" for index in range(len(containers))])
-        watched.append(Watched(f"uid-{number}", namespace, f"pod-{number}", labels, text, rows))
+        names = tuple(f"c{index}" for index in range(len(containers)))
+        text = template(metadata, names)
+        watched.append(Watched(f"uid-{number}", namespace, f"pod-{number}", labels, text, rows, names))
         numbers += containers
     watched.sort(key=lambda pod: (pod.namespace, pod.name))
     stamp = f'"timestamp":"{timestamp(at)}","window":"15s"'.encode()

@@ -9,7 +9,7 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,7 @@ TOGETHER_FROM = 100
 """From this many autoscalers on, those at rest are looked after together; for fewer there is nothing to be gained."""
 SLOTS = 100
 """They are due at so many moments of a sync period only: to wake up costs as much as all there is to do for one."""
+_FOR_ANYBODY: AbstractContextManager[None] = nullcontext()
 
 
 class HpaController(Controller):
@@ -331,7 +332,7 @@ class HpaController(Controller):
         state.added_at = 0.0
         period = self._settings.sync_period
         try:
-            with acting_for(uid):
+            with _FOR_ANYBODY if self._shards is None else acting_for(uid):
                 period = await self._reconciler.reconcile(self._own_writes.latest(key, hpa, cache_version), state)
         except Exception as error:
             log.exception("reconcile failed", autoscaler=str(key), error=str(error))

@@ -9,7 +9,7 @@ was asked for. None of these lists has pages, so a long one is decoded in slices
 a time share a budget of bytes (`client.answers`).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
@@ -70,6 +70,11 @@ class ResourceMetrics:
         A server in this process gives columns, of which there is nothing that cannot be read.
         """
         return await self._served(POD_METRICS, lambda path: _pods(self._client, path), namespace)
+
+    async def usage(self, namespace: str | None = None) -> Sequence[PodMetrics] | UsagePages:
+        """Return the usage of the pods of a namespace, or of all; columns where the server is in this process."""
+        found, rejected = await self.readable_pods(namespace)
+        return found if isinstance(found, UsagePages) else _whole(found, rejected)
 
     async def nodes(self, selector: str = "") -> tuple[NodeUsage, ...]:
         """Return the usage of all nodes."""

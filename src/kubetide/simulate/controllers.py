@@ -104,7 +104,7 @@ class Controllers:
         if isinstance(settings, AdmissionSettings):  # its heartbeat is fresh for a minute
             settings = msgspec.structs.replace(settings, lease_period=timedelta(seconds=30))
         world = Dependencies(
-            client=cluster.client(),
+            client=cluster.client(cache_check=timedelta(0)),  # a server in this process loses nothing
             clock=cluster.clock,
             telemetry=self.telemetry,
             rng=random.Random(f"{cluster.seed}/{name}"),

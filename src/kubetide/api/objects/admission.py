@@ -100,6 +100,23 @@ def same_webhooks(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool
     )
 
 
+class RegistrationCheck:
+    """Compares a configuration with what is wanted only when one of the two has changed."""
+
+    def __init__(self) -> None:
+        self._known: tuple[object, Mapping[str, Any]] | None = None
+
+    def same(self, current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+        """Return whether a stored configuration already says what is wanted."""
+        meta = current.get("metadata") or {}
+        version = (meta.get("uid"), meta.get("resourceVersion"))
+        if all(version) and self._known == (version, wanted):
+            return True
+        same = same_webhooks(current, wanted)
+        self._known = (version, wanted) if same else None
+        return same
+
+
 def replacement(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration to store in place of `current`, with the labels and annotations of others."""
     meta: dict[str, Any] = {**wanted["metadata"], "resourceVersion": current["metadata"]["resourceVersion"]}

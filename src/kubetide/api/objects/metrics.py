@@ -33,6 +33,10 @@ class UsageColumns(msgspec.Struct, frozen=True, eq=False):
     window: str
     millis: Callable[[str], list[int] | None]
     """Usage of a resource in thousandths, every container rounded up; None where each sample has to be looked at."""
+    containers: Sequence[tuple[int, str]]
+    """Where in `names` the pod of each container stands, and its own name; the same object as long as the names are."""
+    amounts: Callable[[], tuple[list[int], list[int]] | None]
+    """Millicores and bytes of each container, rounded up; None as above."""
     items: Callable[[], bytes]
     """The `PodMetrics` themselves, as a JSON list."""
 

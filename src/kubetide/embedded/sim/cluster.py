@@ -56,7 +56,7 @@ from kubetide.embedded.sim.scheduler import Scheduler
 from kubetide.embedded.sim.time.loop import virtual_clock
 from kubetide.embedded.sim.world import NAMESPACES, NODES, World
 from kubetide.errors import InvalidInput
-from kubetide.kube.client.client import Client
+from kubetide.kube.client.client import CACHE_CHECK, Client
 
 _SYSTEM_CPU = 0.05
 _SYSTEM_MEMORY = 256.0 * 2**20
@@ -222,9 +222,9 @@ class SimCluster:
             user = User(user, ("system:authenticated",))
         return InProcessTransport(self.api, user=user or ADMIN)
 
-    def client(self, user: User | str | None = None) -> Client:
+    def client(self, user: User | str | None = None, *, cache_check: timedelta = CACHE_CHECK) -> Client:
         """Return a client for a user; None is the administrator."""
-        return Client(self.transport(user), clock=self.clock, rng=Random(self.seed))
+        return Client(self.transport(user), clock=self.clock, rng=Random(self.seed), cache_check=cache_check)
 
     async def _send(self, request: Request) -> Answer:
         answer = await self.api.handle(request)

@@ -159,9 +159,10 @@ class SimMetrics:
                 labels = pod["metadata"].get("labels") or None
                 if labels:
                     metadata["labels"] = labels
-                text = template(metadata, [name for name, _, _ in running])
+                names = tuple(name for name, _, _ in running)
                 containers = tuple((each, row) for _, each, row in running)
-                pods.append(Watched(run.uid, run.key.namespace, run.key.name, labels, text, containers))
+                text = template(metadata, names)
+                pods.append(Watched(run.uid, run.key.namespace, run.key.name, labels, text, containers, names))
         pods.sort(key=lambda each: (each.namespace, each.name))
         return pods
 

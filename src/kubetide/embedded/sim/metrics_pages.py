@@ -3,6 +3,7 @@
 Readers in this process are given the numbers as columns (`Scraped.columns`); JSON is made for those who read it, once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +33,7 @@ class Watched:
     """What its metrics report, as JSON, with places for the time and for two numbers of each container."""
     containers: tuple[tuple[str, int], ...]
     """Id and row of each."""
+    container_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Page:
     rows: npt.NDArray[np.intp]
     names: list[str]
     labels: list[dict[str, str] | None]
+    containers: list[tuple[int, str]]
     firsts: npt.NDArray[np.intp] | None
     """Where the containers of each pod begin; None where each pod has one."""
 
@@ -78,6 +81,8 @@ class Scraped:
             timestamp=self.at.astimezone(UTC).replace(microsecond=0),
             window=self.window,
             millis=partial(self._millis, page),
+            containers=page.containers,
+            amounts=partial(self._amounts, page),
             items=partial(self.items, namespace),
         )
 
@@ -96,6 +101,13 @@ class Scraped:
         found: list[int] = values.tolist()
         return found
 
+    def _amounts(self, page: Page) -> tuple[list[int], list[int]] | None:
+        """Return what a reader of the texts would find in every container."""
+        nanos, kibibytes = self.numbers[:, page.rows]
+        if len(page.rows) and min(nanos.min(), kibibytes.min()) < 0:
+            return None
+        return (-(-nanos // 1_000_000)).tolist(), (kibibytes * 1024).tolist()
+
 
 def pages_of(pods: list[Watched]) -> dict[str, Page]:
     """Return the pages of pods that are sorted by namespace."""
@@ -108,12 +120,13 @@ def pages_of(pods: list[Watched]) -> dict[str, Page]:
             rows=np.array([row for pod in members for _, row in pod.containers], dtype=np.intp),
             names=[pod.name for pod in members],
             labels=[pod.labels for pod in members],
+            containers=[(place, name) for place, pod in enumerate(members) for name in pod.container_names],
             firsts=None if max(counts) == 1 else np.array([0, *accumulate(counts[:-1])], dtype=np.intp),
         )
     return pages
 
 
-def template(metadata: Raw, containers: list[str]) -> bytes:
+def template(metadata: Raw, containers: Sequence[str]) -> bytes:
     """Return what the metrics of a pod report, with places for the time and for two numbers of each container."""
     usages = [b'{"name":%s,"usage":{"cpu":"%%dn","memory":"%%dKi"}}' % _literal(name) for name in containers]
     return b'{"metadata":%s,%s,"containers":[%s]}' % (_literal(metadata), TIME, b",".join(usages))

@@ -98,7 +98,10 @@ class CachedCollection(Generic[T]):
 
     def key_of(self, path: str) -> ObjectKey | None:
         """Return the key of the object that a path of this resource is about, or None."""
-        parts = path.removeprefix(f"{self.resource.base}/").split("/")
+        base = f"{self.resource.base}/"
+        if not path.startswith(base):
+            return None
+        parts = path.removeprefix(base).split("/")
         namespace = ""
         if parts[0] == "namespaces" and self.resource.namespaced and len(parts) > 2:
             namespace, parts = unquote(parts[1]), parts[2:]

@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from kubetide.api.objects.admission import replacement, same_webhooks
+from kubetide.api.objects.admission import RegistrationCheck, replacement
 from kubetide.api.objects.scheme import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from kubetide.clock import Clock
 from kubetide.kube.client.client import Client
@@ -76,6 +76,7 @@ class ColocationWebhook(Controller):
         self._view = ColocationView(client, clock=clock, settings=settings, rng=rng)
         self.reviewer = PodReviewer(self._view, settings, telemetry, recorder, rng, clock=clock)
         self._certificates: Certificates | None = None
+        self._checks = {resource.plural: RegistrationCheck() for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
         self.server: WebhookServer | None = None
         served = settings.gate("WebhookFramework")
         self._mutates = served and settings.gate("PodMutatingWebhook")
@@ -208,7 +209,7 @@ class ColocationWebhook(Controller):
             except AlreadyExists:
                 return
             log.info("registered the webhook", kind=resource.kind)
-        elif not same_webhooks(current, body):
+        elif not self._checks[resource.plural].same(current, body):
             await self._client.update(resource, name, replacement(current, body))
             log.info("updated the webhook configuration", kind=resource.kind)
 

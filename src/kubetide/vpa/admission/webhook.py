@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from kubetide.api.objects.admission import replacement, same_webhooks
+from kubetide.api.objects.admission import RegistrationCheck, replacement
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.scheme import LEASES, MUTATING_WEBHOOKS, PODS
 from kubetide.api.values.codec import convert, decode_raw
@@ -84,14 +84,14 @@ class AdmissionController(Controller):
         self._settings = settings.checked()
         self._namespace = own_namespace(settings.namespace)
         self._lease_namespace = settings.lease_namespace or self._namespace
-        self._local = local
+        self._local, self._limits = local, limits
         self._telemetry = telemetry
-        self._limits = limits
         self._view = AdmissionView(client, clock=clock, settings=settings, rng=rng)
         self.reviewer = Reviewer(self._view, settings, telemetry, clock=clock)
         self._holder = socket.gethostname()
         self.certificates: Certificates | None = None
         self.server: WebhookServer | None = None
+        self._check = RegistrationCheck()
         self._trial = ConditionTrial(wanted=settings.webhook_match_conditions and local is None)
         self._probed_in = self._probe_namespace()
         self._patching: bool | None = None
@@ -227,7 +227,7 @@ class AdmissionController(Controller):
             self._registered, self._displaced = made.metadata.uid or "", False
             log.info("registered the webhook")
             return
-        if not same_webhooks(current, wanted):
+        if not self._check.same(current, wanted):
             if made_by_another(current, known=self._registered) and await self._lease_is_renewed():
                 if not self._displaced:
                     log.warning(DISPLACED, fix="stop one of the two; whichever starts last is called")

@@ -22,7 +22,7 @@ from kubetide.kube.control.reconcile import Result
 from kubetide.kube.control.recorder import EventRecorder
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
-from kubetide.vpa.policies.core.plan import Observation, Plan, TargetWorkload, plan
+from kubetide.vpa.policies.core.plan import Observation, Plan, TargetWorkload, differ, plan
 from kubetide.vpa.policies.namespace_writer import sized, write_plan
 from kubetide.vpa.policies.settings import PolicySettings
 
@@ -77,13 +77,18 @@ class PolicyController(Controller):
         )
         self._namespaces.add_handler(lambda old, new: self._enqueue(new or old, own=True))
         self._vpas.add_handler(lambda old, new: self._enqueue(new or old))
-        self._hpas.add_handler(lambda old, new: self._enqueue(new or old))
+        self._hpas.add_handler(self._enqueue_if_other)
         for informer in self._workloads:
-            informer.add_handler(lambda old, new: self._enqueue(new or old))
+            informer.add_handler(self._enqueue_if_other)
 
     def _enqueue(self, changed: TypedObject | None, *, own: bool = False) -> None:
         if changed is not None:
             self._loop.add(changed.metadata.name if own else changed.metadata.namespace)
+
+    def _enqueue_if_other(self, old: TypedObject | None, new: TypedObject | None) -> None:
+        """Pass over changes of status, which are most of them."""
+        if old is None or new is None or differ(old, new):
+            self._enqueue(new or old)
 
     async def started_leading(self) -> None:
         """Look at every namespace; how long something has been gone counts from here."""

@@ -18,6 +18,7 @@ from kubetide.log import get_logger
 from kubetide.vpa.core.compat import PODS_LEAVE_AFTER_SAMPLES
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.core.adaptive.learned import LearnedSizes
+from kubetide.vpa.recommender.core.columns import ColumnRows
 from kubetide.vpa.recommender.core.coordination.coordinated import CoordinatedSizes
 from kubetide.vpa.recommender.core.evidence.heaps import HeapWatch, never_shrinking
 from kubetide.vpa.recommender.core.evidence.node_signals import SignalEffects, SignalRules, with_signals
@@ -70,6 +71,7 @@ class Learner:
         self._telemetry = telemetry
         # A shard that followed all pods would save nothing.
         self._feed = PodFeed(track_all=not settings.memory_saver and settings.shard_of[1] == 1)
+        self._columns = ColumnRows()
         self._scoped = settings.gate("DaemonSetScope")
         self._signal_rules = SignalRules(
             peaks=settings.cpu_peaks,
@@ -97,7 +99,8 @@ class Learner:
         # With tracking limited to matched pods, a change of VPAs may make any pod interesting.
         again = not self._feed.track_all
         scopes = scopes_of(self._model, self._observer.nodes.labels) if self._scoped else None
-        self._feed.sync(self._model, self._observer.pods.store.values(), now=now, all_again=again, scopes=scopes)
+        pods = self._observer.pods.store
+        self._feed.sync(self._model, pods.values(), now=now, all_again=again, scopes=scopes, version=pods.changes)
         for source, count in self._feed.take_sources().items():
             self._telemetry.reads.labels(source).inc(count)
         if not self._settings.followed.has(PODS_LEAVE_AFTER_SAMPLES):
@@ -124,7 +127,8 @@ class Learner:
         else:
             self._telemetry.responses.labels("false", METRICS_CLIENT).inc()
             bounds = self._bounds(self._feed.nodes)
-            batch = gather(model, usage, now=now, init=self._feed.init_containers, bounds=bounds)
+            init = self._feed.init_containers
+            batch = gather(model, usage, now=now, init=init, bounds=bounds, columns=self._columns)
             self._report_refused(batch.refused)
             batch = await self._as_nodes_know(batch)
             if self._held:

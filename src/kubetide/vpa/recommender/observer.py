@@ -7,7 +7,7 @@ and wait in a bounded queue until the loop takes them. Usage is one list for the
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ import msgspec
 
 from kubetide.api.objects.core import Container, Pod, PodSpec, PodStatus
 from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectKey, ObjectMeta, key_of
-from kubetide.api.objects.metrics import ContainerUsage, PodMetrics, PodSignals
+from kubetide.api.objects.metrics import ContainerUsage, PodMetrics, PodSignals, UsagePages
 from kubetide.api.objects.scheme import EVENTS, POD_SIGNALS, PODS
 from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.api.values.selectors import NOTHING, Selector
@@ -188,13 +188,14 @@ class Observer:
         self.signals_problem = ""
         return tuple(found)
 
-    async def usage(self, model: Model) -> tuple[PodMetrics, ...]:
+    async def usage(self, model: Model) -> Sequence[PodMetrics] | UsagePages:
         """Return the usage of all pods, or where replicas share the work, of those that are ours."""
         if self._settings.use_external_metrics:
             return await self._external_usage(model)
+        if self._settings.shards is not ShardMode.AUTO:
+            return await self._usage.usage(self._namespace)
         ours = self.pods.store
-        sharing = self._settings.shards is ShardMode.AUTO
-        return await self._usage.pods(self._namespace, foreign=(lambda _, key: key not in ours) if sharing else None)
+        return await self._usage.pods(self._namespace, foreign=lambda _, key: key not in ours)
 
     async def _external_usage(self, model: Model) -> tuple[PodMetrics, ...]:
         wanted = {

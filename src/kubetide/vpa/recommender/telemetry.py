@@ -1,7 +1,7 @@
 """The recommender's own numbers, under the names of upstream."""
 
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import product
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ PREFIX = "vpa_recommender_"
 """Before every name but those of quality."""
 UPDATE_MODES = (OFF, INITIAL, RECREATE, AUTO, IN_PLACE_OR_RECREATE, IN_PLACE)
 FLAGS = ("false", "true")
+NO_OBJECTS: dict[tuple[str, ...], int] = dict.fromkeys(product(UPDATE_MODES, FLAGS, ("v1",), FLAGS, FLAGS), 0)
 
 
 class InstrumentFactory(Protocol):
@@ -51,6 +52,7 @@ class RecommenderTelemetry:
             "VPA objects by state.",
             ("update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config"),
         )
+        self._states: dict[tuple[str, ...], int] = {}
         self.latency = instruments.histogram(
             f"{PREFIX}recommendation_latency_seconds",
             "Time from the creation of a VPA to its first recommendation.",
@@ -100,12 +102,15 @@ class RecommenderTelemetry:
         finally:
             self._steps.labels(name).observe(clock.monotonic() - started)
 
-    def set_objects(self, counts: Mapping[tuple[str, ...], int]) -> None:
+    def set_objects(self, counts: dict[tuple[str, ...], int]) -> None:
         """Show how many VPAs are in which state; a state that none is in is shown as 0."""
+        states = NO_OBJECTS | counts
+        if states == self._states:
+            return
         self.objects.clear()
-        states: dict[tuple[str, ...], int] = dict.fromkeys(product(UPDATE_MODES, FLAGS, ("v1",), FLAGS, FLAGS), 0)
-        for labels, count in (states | dict(counts)).items():
+        for labels, count in states.items():
             self.objects.labels(*labels).set(count)
+        self._states = states
 
 
 class Review:

@@ -19,6 +19,7 @@ from kubetide.vpa.policies.core.plan import (
     Plan,
     Rules,
     TargetWorkload,
+    differ,
     plan,
     vpa_for,
     vpa_name,
@@ -180,3 +181,21 @@ def test_names_are_apart_and_short_enough() -> None:
     assert len(set(long)) == 2
     assert max(map(len, long)) <= 253
     assert vpa_for(workload())["metadata"]["labels"] == dict((MADE_BY,))
+
+
+def hpa(**changed: Any) -> HorizontalPodAutoscaler:
+    return msgspec.convert(make_hpa("web", namespace="shop") | changed, HorizontalPodAutoscaler)
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        pytest.param(hpa(status={"currentReplicas": 3}), False, id="status"),
+        pytest.param(hpa(spec=make_hpa("web", target="other")["spec"]), True, id="spec"),
+        pytest.param(hpa(metadata={"name": "web", "namespace": "shop", "uid": "2"}), True, id="made-anew"),
+        pytest.param(hpa(metadata={"name": "web", "namespace": "shop", "resourceVersion": "2"}), False, id="version"),
+        pytest.param(hpa(metadata={"name": "web", "namespace": "shop", "labels": {LABEL: "Off"}}), True, id="label"),
+    ],
+)
+def test_a_status_does_not_change_a_plan(new: HorizontalPodAutoscaler, expected: bool) -> None:
+    assert differ(hpa(metadata={"name": "web", "namespace": "shop"}), new) is expected

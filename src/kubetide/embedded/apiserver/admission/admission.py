@@ -185,10 +185,10 @@ class Admission:
         return replace(call, obj=await self._conversions.to_version(resource, call.obj), old=old)
 
     def _shown(self, resource: ApiResource, call: AdmissionCall, obj: Raw | None) -> Raw | None:
-        """Return an object in the version the hook asked for."""
-        if obj is None or call.kind is not None:
-            return obj
-        return in_version(resource, deep_copy(obj))
+        """Return a copy of an object in the version the hook asked for."""
+        if obj is None:
+            return None
+        return deep_copy(obj) if call.kind is not None else in_version(resource, deep_copy(obj))
 
     def _stored(self, resource: ApiResource, call: AdmissionCall, obj: Raw) -> Raw:
         if call.kind is not None:
@@ -224,7 +224,7 @@ class Admission:
             if function is None:
                 raise HookFailed(f"no local webhook is registered as {url}")
             try:
-                return await function(deep_copy(review))
+                return await function(review)
             except KubetideError as error:
                 raise HookFailed(str(error)) from error
         if self.remote is None:
@@ -261,7 +261,7 @@ class Admission:
             "object": self._shown(resource, call, call.obj),
             "oldObject": self._shown(resource, call, call.old),
             "dryRun": call.dry_run,
-            "options": call.options,
+            "options": deep_copy(call.options),
         }
         if call.subresource:
             request["subResource"] = request["requestSubResource"] = call.subresource

@@ -43,7 +43,7 @@ DEFAULT_START = datetime(2026, 1, 5, tzinfo=UTC)
 _LIVELOCK_ITERATIONS = 1_000_000
 _POLL_EVERY = 256
 _CANCELLED_KEPT = 50
-"""So many cancelled timers at most are left where they are; asyncio knows how to clear more of them away."""
+"""So many cancelled timers, or half of all, are left where they are; more are cleared away."""
 _FAR = 3600.0
 """A timer that is further away than so many seconds is rare, and reached as asyncio does it."""
 _LONGEST_REAL_WAIT = 0.25  # keeps a changed speed and Ctrl-C responsive
@@ -293,9 +293,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         timers there is nothing to ask the selector. Whatever else there is goes asyncio's own way.
         """
         jumping, scheduled, ready = self._jumping, self._scheduled, self._ready
-        if self._timer_cancelled_count > _CANCELLED_KEPT or self._debug or not jumping.only_jumps():
+        if self._debug or not jumping.only_jumps():
             super()._run_once()  # type: ignore[misc]
             return
+        if _CANCELLED_KEPT < self._timer_cancelled_count > len(scheduled) // 2:
+            self._clear_cancelled()
         while scheduled and scheduled[0]._cancelled:
             heapq.heappop(scheduled)._scheduled = False
             self._timer_cancelled_count -= 1
@@ -313,6 +315,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
+
+    def _clear_cancelled(self) -> None:
+        for timer in self._scheduled:
+            timer._scheduled = not timer._cancelled
+        self._scheduled[:] = [timer for timer in self._scheduled if timer._scheduled]
+        heapq.heapify(self._scheduled)
+        self._timer_cancelled_count = 0
 
     def set_speed(self, speed: float | None) -> None:
         """Change the pace: virtual seconds per real second, 0 to stop time, None to run as fast as the machine can."""

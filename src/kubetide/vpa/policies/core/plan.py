@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
-from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectMeta, controller_of, group_of
+from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectMeta, TypedObject, controller_of, group_of
 from kubetide.api.objects.vpa import (
     AUTO,
     IN_PLACE,
@@ -167,6 +167,21 @@ def plan(seen: Observation, rules: Rules) -> Plan:
         delete=tuple(vpa for vpa in mine if _identity(vpa) in excluded),
         orphans=tuple(vpa for vpa in mine if _identity(vpa) not in there),
         skipped=tuple(skipped),
+    )
+
+
+def differ(old: TypedObject, new: TypedObject) -> bool:
+    """Return whether two states of a workload or HPA may lead to another plan."""
+    one, other = old.metadata, new.metadata
+    return (
+        one.labels != other.labels
+        or one.owner_references != other.owner_references
+        or one.uid != other.uid
+        or (
+            isinstance(old, HorizontalPodAutoscaler)
+            and isinstance(new, HorizontalPodAutoscaler)
+            and old.spec != new.spec
+        )
     )
 
 

@@ -15,13 +15,14 @@ import numpy as np
 
 from kubetide.api.objects.core import Container, Pod
 from kubetide.api.objects.meta import ObjectKey
-from kubetide.api.objects.metrics import PodMetrics
+from kubetide.api.objects.metrics import PodMetrics, UsagePages
 from kubetide.api.values.quantity import cpu_millis, memory_bytes
 from kubetide.errors import QuantityError
 from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.core.sidecars import without_sidecars
+from kubetide.vpa.recommender.core.columns import ColumnRows, listed
 from kubetide.vpa.recommender.core.entities import VpaState, Window
 from kubetide.vpa.recommender.core.groups import Scopes
 from kubetide.vpa.recommender.core.model import Model
@@ -40,7 +41,7 @@ class UsageBatch:
     memory: Ints
     unknown: int = 0
     """Containers that the model does not know."""
-    refused: Mapping[RefusalReason, "Refused"] = field(default_factory=dict)
+    refused: dict[RefusalReason, "Refused"] = field(default_factory=dict)
     """Samples that cannot be true."""
 
     def without(self, rows: Iterable[int]) -> "UsageBatch":
@@ -83,6 +84,9 @@ class PodFeed:
     _gone: list[ObjectKey] = field(default_factory=list)
     _groups: dict[ObjectKey, Mapping[str, str]] = field(default_factory=dict)
     """The labels that file a pod under its groups, of pods that have some."""
+    _version: int | None = None
+    _current: tuple[int | None, int] | None = None
+    """The version of the pods, and of the containers of the model, that agree."""
 
     def sync(
         self,
@@ -92,12 +96,19 @@ class PodFeed:
         now: datetime,
         all_again: bool = False,
         scopes: Scopes | None = None,
+        version: int | None = None,
     ) -> list[ObjectKey]:
-        """Apply what changed and note the pods that are gone; return those that are new to the model."""
+        """Apply what changed and note the pods that are gone; return those that are new to the model.
+
+        Pods are the same as long as their `version` is, if they have one.
+        """
+        grouped = scopes is not None or bool(self._groups)
+        self._version = version
+        if version is not None and not (all_again or grouped or self._current != (version, model.containers.changes)):
+            return []
         if all_again:
             self._applied.clear()
         fresh, seen = [], set()
-        grouped = scopes is not None or bool(self._groups)
         for pod in pods:
             key = ObjectKey(pod.metadata.namespace, pod.metadata.name)
             seen.add(key)
@@ -118,6 +129,7 @@ class PodFeed:
             model.delete_pod(key)
             self._forget(key)
         self._gone = []
+        self._current = self._version, model.containers.changes
 
     def forget_namespaces(self, leaves: Callable[[str], bool]) -> None:
         """Forget the pods of namespaces that leave, which the model has forgotten."""
@@ -172,13 +184,34 @@ NO_BOUNDS = Bounds()
 
 def gather(
     model: Model,
-    usage: Sequence[PodMetrics],
+    usage: Sequence[PodMetrics] | UsagePages,
     *,
     now: datetime,
     init: Mapping[ObjectKey, frozenset[str]],
     bounds: Bounds = NO_BOUNDS,
+    columns: ColumnRows | None = None,
 ) -> UsageBatch:
-    """Return the usage of known containers as arrays: a missing resource is 0, what cannot be true is left out."""
+    """Return the usage of known containers as arrays: a missing resource is 0, what cannot be true is left out.
+
+    `columns` knows from the last time whose columns of usage are whose, and is for the same model and `init`.
+    """
+    if not isinstance(usage, UsagePages):
+        return _checked(model, _listed(model, usage, now=now, init=init, bounds=bounds), usage, now=now, bounds=bounds)
+    found = (columns or ColumnRows()).read(model, usage, init)
+    if found is None or any(bounds.is_future(page.timestamp, now) for page in usage.values()):
+        return gather(model, listed(usage), now=now, init=init, bounds=bounds)
+    return _checked(model, UsageBatch(*found), (), now=now, bounds=bounds)
+
+
+def _listed(
+    model: Model,
+    usage: Sequence[PodMetrics],
+    *,
+    now: datetime,
+    init: Mapping[ObjectKey, frozenset[str]],
+    bounds: Bounds,
+) -> UsageBatch:
+    """Read samples one by one."""
     rows: list[int] = []
     times: list[int] = []
     cpu: list[int] = []
@@ -216,12 +249,18 @@ def gather(
             times.append(at)
             cpu.append(millis)
             memory.append(amount)
-    found = _ints(rows)
-    orphans = set(found[model.containers.aggregate[found] == NO_AGGREGATE].tolist())
+    return UsageBatch(_ints(rows), _ints(times), _ints(cpu), _ints(memory), unknown, refused)
+
+
+def _checked(
+    model: Model, batch: UsageBatch, usage: Iterable[PodMetrics], *, now: datetime, bounds: Bounds
+) -> UsageBatch:
+    """Return a batch without what cannot be true; its containers are ready for samples."""
+    orphans = set(batch.rows[model.containers.aggregate[batch.rows] == NO_AGGREGATE].tolist())
     if orphans:
         _adopt(model, orphans, now)
-    batch = UsageBatch(found, _ints(times), _ints(cpu), _ints(memory), unknown, refused)
-    if found.size and np.bincount(found).max() > 1:
+    refused = batch.refused
+    if batch.rows.size and np.bincount(batch.rows).max() > 1:
         batch = _without_repeated(model, usage, batch, refused)
     possible = bounds.possible(model.pods.values(), batch.rows, batch.cpu, batch.memory)
     if possible.all():

@@ -53,6 +53,8 @@ class Containers:
         self._oom_age_from_window = oom_age_from_window
         self._free: list[int] = []
         self._size = 0
+        self.changes = 0
+        """How often a container was added or forgotten: rows stand for the same ones as long as this stays."""
         self.aggregate: Ints = np.zeros(0, dtype=np.int64)
         self.home: Ints = np.zeros(0, dtype=np.int64)
         self.last_cpu: Ints = np.zeros(0, dtype=np.int64)
@@ -72,6 +74,7 @@ class Containers:
         if not self._free:
             self._grow()
         row = self._free.pop()
+        self.changes += 1
         self.aggregate[row] = aggregate
         self.home[row] = NO_AGGREGATE
         self.last_cpu[row] = self.last_memory[row] = self.window_end[row] = ZERO_TIME
@@ -83,6 +86,7 @@ class Containers:
     def free(self, row: int) -> None:
         """Forget a container."""
         self._free.append(row)
+        self.changes += 1
 
     def add_cpu(self, rows: Ints, times: Ints, millis: Ints) -> Mask:
         """Add CPU samples in order; return which were accepted."""

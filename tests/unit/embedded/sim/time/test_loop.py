@@ -134,6 +134,23 @@ def test_blocking_work_runs_at_once_so_that_no_thread_brings_disorder() -> None:
     assert run_virtual(main()) == (42, 0.0)
 
 
+def test_cancelled_timers_are_cleared_away_and_the_others_ring_in_their_order() -> None:
+    async def main() -> tuple[list[int], int]:
+        loop = asyncio.get_running_loop()
+        told: list[int] = []
+        for number in range(30):
+            loop.call_later(1000 - number // 2, told.append, number)
+        for number in range(300):
+            loop.call_later(1500 + number, told.append, -1).cancel()
+        await asyncio.sleep(1)
+        left = len(loop._scheduled)  # type: ignore[attr-defined]
+        await asyncio.sleep(2000)
+        return told, left
+
+    expected = sorted(range(30), key=lambda number: (1000 - number // 2, number))
+    assert run_virtual(main()) == (expected, 30)
+
+
 def test_a_paced_loop_reaches_the_same_virtual_time() -> None:
     async def main() -> float:
         loop = asyncio.get_running_loop()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubetide.api.objects.admission import replacement, same_webhooks
+from kubetide.api.objects.admission import RegistrationCheck, replacement, same_webhooks
 from kubetide.api.values.selectors import parse_selector
 from kubetide.vpa.admission.core.registration import (
     ConditionTrial,
@@ -139,3 +139,19 @@ def test_a_configuration_that_another_admission_controller_made_anew_is_left_to_
 ) -> None:
     current = {"metadata": {"uid": uid}, "webhooks": [{"name": name} for name in names]}
     assert made_by_another(current, known=known) is displaced
+
+
+def test_a_configuration_is_compared_again_when_it_or_what_is_wanted_changes() -> None:
+    wanted = configuration(Registration(client=SERVICE))
+    meta = {"uid": "u", "resourceVersion": "1"}
+    check = RegistrationCheck()
+    assert check.same({**wanted, "metadata": meta}, wanted)
+    # The same version has the same content, however it was read.
+    assert check.same({"metadata": meta, "webhooks": []}, configuration(Registration(client=SERVICE)))
+    assert not check.same(
+        {"metadata": meta, "webhooks": []}, configuration(Registration(client=SERVICE, ca_bundle="x"))
+    )
+    assert not check.same({"metadata": meta, "webhooks": []}, wanted)
+    assert check.same({**wanted, "metadata": {**meta, "resourceVersion": "2"}}, wanted)
+    assert not check.same({"metadata": {**meta, "resourceVersion": "3"}, "webhooks": []}, wanted)
+    assert not check.same({"metadata": {}, "webhooks": []}, wanted)

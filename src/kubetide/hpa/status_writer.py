@@ -15,7 +15,7 @@ from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.observation import Conclusion, HpaProblem, ProblemKind, ScaleDecision
 from kubetide.hpa.core.status import object_body, only_drifted, same_status
 from kubetide.hpa.core.takeover import FIELD_MANAGER
-from kubetide.hpa.scale_writer import ScaleWriter
+from kubetide.hpa.scale_writer import ScaleOutdated, ScaleWriter
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.recorder import Recorder
 from kubetide.kube.scale import ScaleTarget
@@ -39,7 +39,12 @@ class DecisionWriter:
     """Applies decisions, each write at most once per reconcile."""
 
     def __init__(
-        self, client: Client, scales: ScaleWriter, recorder: Recorder, *, status_interval: timedelta = timedelta(0)
+        self,
+        client: Client,
+        scales: ScaleWriter,
+        recorder: Recorder,
+        *,
+        status_interval: timedelta = timedelta(0),
     ) -> None:
         self._client = client
         self._scales = scales
@@ -47,13 +52,21 @@ class DecisionWriter:
         self._status_interval = status_interval
 
     async def apply(
-        self, decision: ScaleDecision, target: ScaleTarget | None, *, saved_at: datetime | None = None
+        self,
+        decision: ScaleDecision,
+        target: ScaleTarget | None,
+        *,
+        followed: bool = False,
+        saved_at: datetime | None = None,
     ) -> Written:
-        """Write the scale and the status as decided, and publish events; `saved_at`: its last write."""
+        """Write the scale and the status as decided, and publish events; `saved_at`: its last write.
+
+        Raises ScaleOutdated, with nothing written, where the scale was `followed` and is another one.
+        """
         hpa = decision.hpa
         scale_error: str | None = None
         if decision.rescale and target is not None:
-            scale_error = await self._rescale(decision, target)
+            scale_error = await self._rescale(decision, target, followed=followed)
         outcome = conclude(decision, scale_error=scale_error)
         self.publish(outcome.events)
         problem = outcome.problem
@@ -71,9 +84,11 @@ class DecisionWriter:
         for event in published:
             self._recorder.publish(event)
 
-    async def _rescale(self, decision: ScaleDecision, target: ScaleTarget) -> str | None:
+    async def _rescale(self, decision: ScaleDecision, target: ScaleTarget, *, followed: bool) -> str | None:
         try:
-            await self._scales.write(target, decision.desired)
+            await self._scales.write(target, decision.desired, followed=followed)
+        except ScaleOutdated:
+            raise
         except KubetideError as error:
             return str(error)
         log.info(

@@ -306,3 +306,42 @@ def test_a_step_reads_its_own_pods_and_writes_the_scale_that_is_followed(meanwhi
     }
     assert scale[: len(expected[meanwhile])] == expected[meanwhile]
     assert scale.count("PUT 200") == expected[meanwhile].count("PUT 200")
+
+
+class Slow(Noted):
+    """A transport on which every request takes a quarter of a second."""
+
+    async def request(self, method: str, path: str, **parts: Any) -> Response:
+        """Pass a request on, after a while."""
+        await asyncio.sleep(0.25)
+        return await super().request(method, path, **parts)
+
+
+def test_of_many_that_step_at_once_all_are_scaled_before_most_say_so() -> None:
+    async def main(cluster: SimCluster) -> list[str]:
+        names = [f"web-{number}" for number in range(40)]
+        for name in names:
+            await cluster.apply(make_deployment(name, replicas=1, cpu="200m", memory="16Mi"))
+            await cluster.apply(make_hpa(name, target=name, minimum=1, maximum=2, cpu_percent=50))
+            cluster.set_usage("default", name, cpu=0.1)
+        transport, rng = Slow(cluster.transport()), random.Random(1)
+        client = Client(transport, clock=cluster.clock, rng=rng)
+        world = Dependencies(client=client, clock=cluster.clock, telemetry=Telemetry(), rng=rng)
+        given = settings(watch_usage=True, scale_watch_from=1, cpu_initialization_period=timedelta(0))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(part.run()) for part in build("hpa", world, given)]
+            await cluster.run_for(timedelta(minutes=4))
+            transport.requests.clear()
+            for name in names:
+                cluster.set_usage("default", name, cpu=0.19)
+            await cluster.run_for(timedelta(seconds=40))
+            for task in tasks:
+                task.cancel()
+        return [path.rpartition("/")[2] for method, path, _ in transport.requests if method == "PUT 200"]
+
+    written = run(main, scenario=FRESH, nodes=4)
+    assert written.count("scale") == 40
+    last = len(written) - written[::-1].index("scale")
+    # Five work at a time: one in five requests is for those that gave way, and some were at it before.
+    assert written[:last].count("status") <= 40 // 5 + 5
+    assert written.count("status") >= 40

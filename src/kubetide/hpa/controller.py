@@ -133,6 +133,7 @@ class HpaController(Controller):
                 ScaleWriter(scales, rng, field_manager=FIELD_MANAGER),
                 recorder,
                 status_interval=settings.status_interval,
+                behind=self._loop.behind,
             ),
             own_writes=self._own_writes,
             history=self._history,

@@ -1,6 +1,11 @@
-"""Writes what was decided: the scale of the target, the status of the autoscaler, the events about both."""
+"""Writes what was decided: the scale of the target, the status of the autoscaler, the events about both.
 
-from collections.abc import Iterable
+A scale is written at once. A status stands back while autoscalers wait that samples have woken: what it reports is
+done, and theirs is not.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime, timedelta
 
 import msgspec
@@ -45,8 +50,11 @@ class DecisionWriter:
         recorder: Recorder,
         *,
         status_interval: timedelta = timedelta(0),
+        behind: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
+        """`behind` lets what is urgent go before what is done in it."""
         self._client = client
+        self._behind = behind
         self._scales = scales
         self._recorder = recorder
         self._status_interval = status_interval
@@ -124,14 +132,15 @@ class DecisionWriter:
             return None, None
         meta = hpa.metadata
         try:
-            saved = await self._client.update(
-                HPAS,
-                meta.name,
-                object_body(hpa, status),
-                namespace=meta.namespace,
-                subresource="status",
-                field_manager=FIELD_MANAGER,
-            )
+            async with self._behind():
+                saved = await self._client.update(
+                    HPAS,
+                    meta.name,
+                    object_body(hpa, status),
+                    namespace=meta.namespace,
+                    subresource="status",
+                    field_manager=FIELD_MANAGER,
+                )
         except KubetideError as error:
             log.warning("cannot write the status", autoscaler=str(key_of(hpa)), error=str(error))
             self.publish((events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, str(error)),))

@@ -81,7 +81,7 @@ def test_few_pods_are_asked_for_by_the_labels_that_they_have(selectors: list[str
     parsed = [parse_selector(text) for text in selectors]
     found = narrowed(parsed)
     if found is None or expected is None:
-        assert found is expected
+        assert (found, expected) == (None, None)
         return
     assert sorted(str(parse_selector(text)) for text in found) == [str(parse_selector(text)) for text in expected]
     # Each stands for those whose pods it matches, and every one is stood for.

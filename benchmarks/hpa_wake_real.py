@@ -1,7 +1,7 @@
 """From load step to scale on a real API server: `python -m benchmarks.hpa_wake_real [--autoscalers 100] [--at-once]`.
 
     --way watched     agents stream windows of 5 s to `kubetide run metrics`; `kubetide run hpa --hpa-watch-usage`
-    --way polled      samples of 30 s, as a metrics-server hands them on; `kubetide run hpa` with its defaults
+    --way polled      samples of `--scrape` seconds, as a metrics-server hands them on; `kubetide run hpa` as it comes
     --way upstream    the same samples; the autoscaler of kube-controller-manager with its defaults
 
 etcd, kube-apiserver, the autoscaler and the metrics server are processes of their own on this machine; so are the
@@ -11,6 +11,8 @@ autoscalers steps each second, or with `--at-once` all at the same moment. Times
 the first window above the band. `upstream` may send as many requests as it likes (`--kube-api-qps`): with its default
 of 20 a second its own limiter would be all that is measured.
 
+To make thousands of objects takes minutes: `--filled FOLDER` keeps etcd with them there, for the next run.
+
 The binaries are looked for as by the tests (`tests/e2e/controlplane.py`).
 """
 
@@ -19,10 +21,13 @@ import asyncio
 import multiprocessing
 import os
 import random
+import re
+import shutil
 import ssl
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -63,8 +68,9 @@ CALM, BUSY, ABOVE = 0.1, 0.19, 0.111
 Usage counts in whole percents of the requests (and in millicores, rounded up), so that 55 % are the last within."""
 TOLERATED = 0.11
 """Beyond this and up to the edge, usage is past the tolerance by less than a percent, and nobody may act on it."""
-AGENT_WINDOW, SCRAPE = 5.0, 30.0
+AGENT_WINDOW = 5.0
 PODS_PER_NODE = 20
+LABEL = re.compile(r'(\w+)="([^"]*)"')
 LONG_AGO = "2020-01-01T00:00:00Z"
 PATIENCE = 150.0
 """Seconds that autoscalers get after the last step."""
@@ -218,11 +224,12 @@ async def _token(client: Client, node: str) -> str:
 
 
 class Scraped(MetricsServer):
-    """Serves the usage of the last whole 30 s, the same for everybody until the next."""
+    """Serves the usage of the last whole `window` of seconds, the same for everybody until the next."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, window: float) -> None:
         super().__init__()
         self._load = load
+        self._window = window
         self._phase = time.time()
         self._scraped = -1.0
         self._items: list[bytes] = []
@@ -230,7 +237,7 @@ class Scraped(MetricsServer):
     async def _handle(self, request: web.Request) -> web.Response:
         if not request.path.endswith("/pods"):
             return await super()._handle(request)
-        end = self._phase + (time.time() - self._phase) // SCRAPE * SCRAPE
+        end = self._phase + (time.time() - self._phase) // self._window * self._window
         if end != self._scraped:
             self._scraped, self._items = end, [self._item(pod, end) for pod in range(self._load.pods)]
         selector = request.query.get("labelSelector", "")
@@ -240,12 +247,12 @@ class Scraped(MetricsServer):
 
     def _item(self, pod: int, end: float) -> bytes:
         name = name_of(pod)
-        cores = self._load.mean(pod, end, SCRAPE)
+        cores = self._load.mean(pod, end, self._window)
         return msgspec.json.encode(
             {
                 "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
                 "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end)),
-                "window": f"{SCRAPE:g}s",
+                "window": f"{self._window:g}s",
                 "containers": [{"name": "main", "usage": {"cpu": f"{int(cores * 1e9)}n", "memory": "16Mi"}}],
             }
         )
@@ -345,19 +352,28 @@ def shown(times: Iterable[float]) -> str:
     return f"p50 {ordered[len(ordered) // 2]:.1f} s, p99 {p99:.1f} s, last {ordered[-1]:.1f} s"
 
 
-async def measure(plane: ControlPlane, folder: Path, count: int, way: str, *, at_once: bool, workers: int) -> None:
+async def requests_of(client: Client) -> Counter[str]:
+    """Return how many requests kube-apiserver has answered, by verb and resource."""
+    found = Counter[str]()
+    for line in (await client.request("GET", "/metrics")).body.decode().splitlines():
+        if line.startswith("apiserver_request_total{"):
+            labels = dict(LABEL.findall(line))
+            what = "/".join(filter(None, (labels["resource"], labels["subresource"])))
+            found[f"{labels['verb']} {what}"] += int(float(line.rpartition(" ")[2]))
+    return found
+
+
+async def measure(plane: ControlPlane, folder: Path, uids: list[str], chosen: argparse.Namespace) -> None:
     """Let all autoscalers step, and print how long it took."""
-    load = Load(count, each_second=count if at_once else max(1, count // 100))
-    flags = (f"--concurrent-horizontal-pod-autoscaler-syncs={workers}",) if workers else ()
+    count, way = chosen.autoscalers, chosen.way
+    load = Load(count, each_second=count if chosen.at_once else max(1, count // 100))
+    flags = (f"--concurrent-horizontal-pod-autoscaler-syncs={chosen.workers}",) if chosen.workers else ()
     async with connected(plane, "admin") as client:
-        began = time.monotonic()
-        uids = await fill(client, count)
-        print(f"{count} autoscalers made in {time.monotonic() - began:.0f} s", flush=True)
         if way == "watched":
             async with agents(plane, folder, client, uids) as (tell, end, pids):
                 await contest(plane, folder, client, load, way, flags, tell=tell, pids=pids, end=end)
         else:
-            async with Scraped(load).serving(client):
+            async with Scraped(load, chosen.scrape).serving(client):
                 await until(lambda: usage_of(client, count), folder / "kube-apiserver.log")
                 await contest(plane, folder, client, load, way, flags)
 
@@ -388,32 +404,66 @@ async def contest(
         else:
             flags = (*flags, "--take-over", *(("--hpa-watch-usage",) if way == "watched" else ()))
             pids["autoscaler"] = stack.enter_context(program(log, *ours, *flags)).pid
-        pids["kube-apiserver"] = plane._processes["kube-apiserver"].pid
+        pids.update({name: plane._processes[name].pid for name in ("kube-apiserver", "etcd")})
         await until(lambda: measured(client), log)
         async with asyncio.TaskGroup() as group:
             following = group.create_task(follow(client, scaled))
             await asyncio.sleep(20)
             assert not scaled, "nothing has stepped yet"
-            used = {name: cpu_of(pid) for name, pid in pids.items()}
+            used, asked = {name: cpu_of(pid) for name, pid in pids.items()}, await requests_of(client)
             load.began = time.time() + 3
             if tell is not None:
                 tell(load)
             give_up = load.last + PATIENCE
             while len(scaled) < load.pods and time.time() < give_up:  # noqa: ASYNC110 - a watch fills it
                 await asyncio.sleep(0.5)
-            took = time.time() - load.began
+            took, busy = time.time() - load.began, os.getloadavg()
             following.cancel()
         spent = ", ".join(f"{name} {cpu_of(pid) - used[name]:.1f} s" for name, pid in pids.items())
+        asked = await requests_of(client) - asked
     above, nearly = (load.above, load.nearly) if end is None else await end()
     places = {name_of(pod): pod for pod in range(load.pods)}
     steps = [at - load.steps_at(places[name]) for name, at in scaled.items()]
     samples = [at - above[places[name]] for name, at in scaled.items() if places[name] in above]
     how = "all at once" if load.each_second == load.pods else f"{load.each_second} a second"
     print(f"{load.pods} autoscalers, {way}, {how}: step to /scale {shown(steps)}")
-    print(f"  first sample to /scale {shown(samples)}; {load.pods - len(scaled)} not scaled at all")
+    print(f"  first sample to /scale {shown(samples)}; {len(scaled)} scaled, {load.pods - len(scaled)} did not")
     print(f"  {len(nearly)} had a sample before it that was past the tolerance by less than a percent")
-    busy = os.getloadavg()[0]
-    print(f"  CPU in these {took:.0f} s: {spent}; load of the machine {busy:.0f} on {os.cpu_count()} cores", flush=True)
+    print(f"  CPU in these {took:.0f} s: {spent}")
+    print(f"  load of the machine {busy[0]:.1f} (of five minutes: {busy[1]:.1f}) on {os.cpu_count()} cores")
+    shares = (f"{name} {number}" for name, number in asked.most_common() if number > took)
+    print(f"  requests to kube-apiserver: {', '.join(shares)}", flush=True)
+
+
+def filled(plane: ControlPlane, count: int, kept: Path | None) -> list[str]:
+    """Start a control plane with everything in it, from `kept` if it is there; return the uids of the pods."""
+    etcd = plane.folder / "etcd"
+    if kept is not None and kept.exists():
+        shutil.copytree(kept, etcd, dirs_exist_ok=True)
+        plane.start()
+        return asyncio.run(uids_of(plane, count))
+    plane.start()
+    began = time.monotonic()
+    uids = asyncio.run(made(plane, count))
+    print(f"{count} autoscalers made in {time.monotonic() - began:.0f} s", flush=True)
+    if kept is not None:
+        plane.stop()
+        shutil.copytree(etcd, kept)
+        plane.start()
+    return uids
+
+
+async def made(plane: ControlPlane, count: int) -> list[str]:
+    """Make everything; return the uids of the pods."""
+    async with connected(plane, "admin") as client:
+        return await fill(client, count)
+
+
+async def uids_of(plane: ControlPlane, count: int) -> list[str]:
+    """Return the uids of the pods that are there."""
+    async with connected(plane, "admin") as client:
+        found = {pod.metadata.name: pod.metadata.uid for pod in (await client.list(PODS, namespace="default")).items}
+    return [found[name_of(pod)] for pod in range(count)]
 
 
 def main() -> None:
@@ -423,14 +473,15 @@ def main() -> None:
     parser.add_argument("--way", choices=("watched", "polled", "upstream"), default="watched")
     parser.add_argument("--at-once", action="store_true", help="all step at the same moment")
     parser.add_argument("--workers", type=int, default=0, help="autoscalers evaluated at once; 0 for the default")
+    parser.add_argument("--scrape", type=float, default=15.0, help="seconds of a sample where none is streamed")
+    parser.add_argument("--filled", type=Path, help="where etcd is kept with all objects, by their number")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as kept:
-        folder = Path(kept)
-        plane = ControlPlane(find_binaries(), folder / "plane")
+    kept = None if chosen.filled is None else chosen.filled / str(chosen.autoscalers)
+    with tempfile.TemporaryDirectory() as folder:
+        plane = ControlPlane(find_binaries(), Path(folder) / "plane")
         try:
-            plane.start()
-            options = {"at_once": chosen.at_once, "workers": chosen.workers}
-            asyncio.run(measure(plane, folder, chosen.autoscalers, chosen.way, **options))
+            uids = filled(plane, chosen.autoscalers, kept)
+            asyncio.run(measure(plane, Path(folder), uids, chosen))
         finally:
             plane.stop()
 

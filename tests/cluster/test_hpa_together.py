@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from kubetide.api.values.selectors import EVERYTHING
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Constant, Step
@@ -141,7 +142,7 @@ def test_lists_of_usage_that_come_often_are_not_kept_by_those_at_rest() -> None:
             await cluster.run_for(SETTLED)
             # As samples do that wake others.
             for _ in range(30):
-                await running.controller._metrics.refresh_usage({"default"})
+                await running.controller._metrics.refresh_usage([("default", EVERYTHING)])
                 await cluster.run_for(timedelta(seconds=1))
             assert resting(running) > 20
             gc.collect()

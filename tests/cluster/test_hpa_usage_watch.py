@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import cycle
@@ -236,3 +236,112 @@ def test_many_that_step_one_after_the_other_wait_for_no_more_than_two_lists() ->
         assert transport.lists - asked <= 35
 
     run(main, scenario=FRESH, nodes=6)
+
+
+class Noted(WatchedUsage):
+    """A transport that notes requests: which, and for usage of whom; and changes a target behind its back."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self.requests: list[tuple[str, str, str]] = []
+        self.before_scale: Callable[[], None] | None = None
+
+    async def request(self, method: str, path: str, **parts: Any) -> Response:
+        """Pass a request on."""
+        if method == "PUT" and path.endswith("/scale") and self.before_scale is not None:
+            self.before_scale()
+            self.before_scale = None
+        answer = await super().request(method, path, **parts)
+        chosen = (parts.get("query") or {}).get("labelSelector", "")
+        self.requests.append((f"{method} {answer.status}", path.partition("/namespaces/default/")[2], chosen))
+        return answer
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "labelled", "scaled"])
+def test_a_step_reads_its_own_pods_and_writes_the_scale_that_is_followed(meanwhile: str) -> None:
+    async def main(cluster: SimCluster) -> list[tuple[str, str, str]]:
+        names = [f"web-{number}" for number in range(3)]
+        for name in names:
+            await cluster.apply(make_deployment(name, replicas=1, cpu="200m", memory="16Mi"))
+            await cluster.apply(make_hpa(name, target=name, minimum=1, maximum=3, cpu_percent=50))
+            cluster.set_usage("default", name, cpu=0.1)
+        transport, rng = Noted(cluster.transport()), random.Random(1)
+        client = Client(transport, clock=cluster.clock, rng=rng)
+        world = Dependencies(client=client, clock=cluster.clock, telemetry=Telemetry(), rng=rng)
+        given = settings(watch_usage=True, scale_watch_from=1, cpu_initialization_period=timedelta(0))
+
+        def interfere() -> None:
+            stored = cluster.world.get(DEPLOYMENTS, StoreKey("default", "web-1"))
+            assert stored is not None
+            if meanwhile == "scaled":
+                cluster.world.put_spec(DEPLOYMENTS, stored, {**stored["spec"], "replicas": 2})
+            else:
+                cluster.world.put_spec(DEPLOYMENTS, stored, {**stored["spec"], "minReadySeconds": 1})
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(part.run()) for part in build("hpa", world, given)]
+            await cluster.run_for(timedelta(minutes=4))
+            transport.before_scale = interfere if meanwhile != "nothing" else None
+            transport.requests.clear()
+            cluster.set_usage("default", "web-1", cpu=0.19)
+            while not any(path.endswith("/scale") for _, path, _ in transport.requests):
+                await cluster.run_for(timedelta(seconds=0.25))
+            await cluster.run_for(timedelta(seconds=3))
+            for task in tasks:
+                task.cancel()
+        stored = cluster.world.get(DEPLOYMENTS, StoreKey("default", "web-1"))
+        assert stored is not None
+        assert stored["spec"]["replicas"] == 2
+        return transport.requests
+
+    requests = run(main, scenario=FRESH, nodes=2)
+    before = requests[: [path.endswith("/scale") for _, path, _ in requests].index(True)]
+    assert [one for one in before if one[1] == "pods"][-1] == ("GET 200", "pods", "app in (web-1)")
+    scale = [method for method, path, _ in requests if path == "deployments/web-1/scale"]
+    expected = {
+        "nothing": ["PUT 200"],
+        # The version that was seen is refused; what is there then is read, and all is decided anew.
+        "labelled": ["PUT 409", "GET 200", "PUT 200"],
+        "scaled": ["PUT 409", "GET 200"],
+    }
+    assert scale[: len(expected[meanwhile])] == expected[meanwhile]
+    assert scale.count("PUT 200") == expected[meanwhile].count("PUT 200")
+
+
+class Slow(Noted):
+    """A transport on which every request takes a quarter of a second."""
+
+    async def request(self, method: str, path: str, **parts: Any) -> Response:
+        """Pass a request on, after a while."""
+        await asyncio.sleep(0.25)
+        return await super().request(method, path, **parts)
+
+
+def test_of_many_that_step_at_once_all_are_scaled_before_most_say_so() -> None:
+    async def main(cluster: SimCluster) -> list[str]:
+        names = [f"web-{number}" for number in range(40)]
+        for name in names:
+            await cluster.apply(make_deployment(name, replicas=1, cpu="200m", memory="16Mi"))
+            await cluster.apply(make_hpa(name, target=name, minimum=1, maximum=2, cpu_percent=50))
+            cluster.set_usage("default", name, cpu=0.1)
+        transport, rng = Slow(cluster.transport()), random.Random(1)
+        client = Client(transport, clock=cluster.clock, rng=rng)
+        world = Dependencies(client=client, clock=cluster.clock, telemetry=Telemetry(), rng=rng)
+        given = settings(watch_usage=True, scale_watch_from=1, cpu_initialization_period=timedelta(0))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(part.run()) for part in build("hpa", world, given)]
+            await cluster.run_for(timedelta(minutes=4))
+            transport.requests.clear()
+            for name in names:
+                cluster.set_usage("default", name, cpu=0.19)
+            await cluster.run_for(timedelta(seconds=40))
+            for task in tasks:
+                task.cancel()
+        return [path.rpartition("/")[2] for method, path, _ in transport.requests if method == "PUT 200"]
+
+    written = run(main, scenario=FRESH, nodes=4)
+    assert written.count("scale") == 40
+    last = len(written) - written[::-1].index("scale")
+    # Five work at a time: one in five requests is for those that gave way, and some were at it before.
+    assert written[:last].count("status") <= 40 // 5 + 5
+    assert written.count("status") >= 40

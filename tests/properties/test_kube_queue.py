@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kubetide.kube.control.workqueue import QueueState
+from kubetide.kube.control.workqueue import URGENT_IN_A_ROW, QueueState
 
 KEYS = st.sampled_from("abcd")
 
@@ -18,11 +18,19 @@ class QueueMachine(RuleBasedStateMachine):
         self.owed: set[str] = set()
         self.later: dict[str, float] = {}
         self.running: set[str] = set()
+        self.urgent: set[str] = set()
+        self.in_a_row = 0
 
     @rule(key=KEYS)
     def add(self, key: str) -> None:
         self.state.add(key)
         self.owed.add(key)
+
+    @rule(key=KEYS)
+    def add_urgently(self, key: str) -> None:
+        self.state.add(key, urgent=True)
+        self.owed.add(key)
+        self.urgent.add(key)
 
     @rule(key=KEYS, delay=st.integers(0, 20))
     def add_later(self, key: str, delay: int) -> None:
@@ -47,7 +55,14 @@ class QueueMachine(RuleBasedStateMachine):
             assert not available
         else:
             assert taken in available
+            if taken in self.urgent:
+                assert available <= self.urgent or self.in_a_row < URGENT_IN_A_ROW
+                self.in_a_row += 1
+            else:
+                assert not available & self.urgent or self.in_a_row >= URGENT_IN_A_ROW
+                self.in_a_row = 0
             self.owed.discard(taken)
+            self.urgent.discard(taken)
             self.running.add(taken)
 
     @precondition(lambda self: self.running)
@@ -60,6 +75,11 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def the_next_timer_is_the_earliest_delay(self) -> None:
         assert self.state.next_due() == (min(self.later.values()) if self.later else None)
+
+    @invariant()
+    def what_is_urgent_is_owed_first(self) -> None:
+        assert set(self.state.urgent) == self.urgent - self.running
+        assert self.state.pressing <= self.running
 
     @invariant()
     def no_key_is_with_two_workers(self) -> None:

@@ -1,8 +1,9 @@
 """Looks out for the built-in controller: its lease, and its marks on autoscalers and targets.
 
 The lease is one object for the whole cluster, so it is read once for all reconciles of a few seconds. The target is
-read where its marks can decide: before its scale is written, and in any reconcile of an autoscaler whose status the
-built-in controller has ever written. If the lease alone forbids to act, nothing more is asked.
+read where its marks can decide: in any reconcile of an autoscaler whose status the built-in controller has ever
+written, and before its scale is written, unless the write is held to a version whose writers are known. If the lease
+alone forbids to act, nothing more is asked.
 """
 
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaMeta
@@ -54,7 +55,7 @@ class BuiltInWatch:
         runs = "" if told else await self._lease_holder()
         marked = wrote_ever(hpa.metadata.managed_fields)
         decisive = rescale if told else not runs and (rescale or marked)
-        wrote = await self._marks(hpa, target if decisive else None) if decisive or marked else ""
+        wrote = await self._marks(hpa, target if decisive else None, held=rescale) if decisive or marked else ""
         signs = Signs(wrote=wrote, runs=runs)
         return stance(overrides, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
 
@@ -89,21 +90,23 @@ class BuiltInWatch:
             return f"the lease {name} is held by {lease.spec.holder_identity}"
         return ""
 
-    async def _marks(self, hpa: HorizontalPodAutoscaler, target: ScaleTarget | None) -> str:
-        """Return what the built-in controller wrote lately; empty if nothing."""
+    async def _marks(self, hpa: HorizontalPodAutoscaler, target: ScaleTarget | None, *, held: bool) -> str:
+        """Return what the built-in controller wrote lately; empty if nothing. A write will be `held` to its version."""
         period, now = self._settings.sync_period, self._clock.now()
         if wrote_lately(hpa.metadata.managed_fields, "status", sync_period=period, now=now):
             return "kube-controller-manager wrote the status of this object lately"
         if target is None:
             return ""
-        found = target.resource
-        resource = Resource(found.group, found.version, found.plural, found.kind, _Target, found.namespaced)
-        try:
-            read = await self._client.get(resource, target.name, namespace=target.namespace)
-        except NotFound:
-            return ""
-        except KubetideError as error:
-            return f"the writers of {found.kind} {target.name} cannot be read: {error}"
-        if wrote_lately(read.metadata.managed_fields, "scale", sync_period=period, now=now):
+        found, writers = target.resource, target.managed_fields if held else None
+        if writers is None:
+            resource = Resource(found.group, found.version, found.plural, found.kind, _Target, found.namespaced)
+            try:
+                read = await self._client.get(resource, target.name, namespace=target.namespace)
+            except NotFound:
+                return ""
+            except KubetideError as error:
+                return f"the writers of {found.kind} {target.name} cannot be read: {error}"
+            writers = read.metadata.managed_fields
+        if wrote_lately(writers, "scale", sync_period=period, now=now):
             return f"kube-controller-manager wrote the scale of {found.kind} {target.name} lately"
         return ""

@@ -134,6 +134,7 @@ class HpaController(Controller):
                 ScaleWriter(scales, rng, field_manager=FIELD_MANAGER),
                 recorder,
                 status_interval=settings.status_interval,
+                behind=self._loop.behind,
             ),
             own_writes=self._own_writes,
             history=self._history,
@@ -194,9 +195,9 @@ class HpaController(Controller):
         """Reconcile autoscalers now, with usage that is read for all of them before: no worker waits for it."""
         if not self.leading:
             return
-        await self._metrics.refresh_usage({key.namespace for key in keys})
+        await self._metrics.refresh_usage((key.namespace, self._claims.selector(key)) for key in keys)
         for key in keys:
-            self._add_now(key)
+            self._add_now(key, urgent=True)
 
     def _watch_notes(self) -> tuple[str, ...]:
         problem = self._usage_watch.problem if self._usage_watch is not None else ""
@@ -288,13 +289,13 @@ class HpaController(Controller):
         if self._is_ours(new) and (old is None or self._own_writes.is_waiting(key) or asks_for_a_reconcile(old, new)):
             self._add_now(key)
 
-    def _add_now(self, key: ObjectKey) -> None:
+    def _add_now(self, key: ObjectKey, *, urgent: bool = False) -> None:
         if self.leading_since is None:
             return
         self._forced.add(key)
         if (state := self._states.get(key)) is not None:
             state.added_at = self._clock.monotonic()
-        self._loop.add(key)
+        self._loop.add(key, urgent=urgent)
         self._instruments.added()
 
     def _forget(self, key: ObjectKey) -> None:

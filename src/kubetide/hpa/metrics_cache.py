@@ -10,7 +10,8 @@ autoscaler.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Self, TypeVar
@@ -22,6 +23,7 @@ from kubetide.api.objects.metrics import PodMetrics, UsageColumns, UsagePages
 from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import DecodeError, KubetideError
+from kubetide.hpa.core.claims import narrowed
 from kubetide.hpa.core.describe import ExternalQuery, MetricsRequest, ObjectQuery, PodsQuery, Query, ResourceQuery
 from kubetide.hpa.core.quick.filing import Filing, NamespaceSamples, by_namespace
 from kubetide.hpa.core.samples import (
@@ -202,12 +204,21 @@ class MetricsReader:
                 self._tally.refused(refused.reason)
         return reading
 
-    async def refresh_usage(self, namespaces: set[str]) -> None:
-        """Read the usage of these namespaces for the next reconciles in them: newer samples are known to be there."""
-        scopes = {self._scopes(namespace)[0] for namespace in namespaces}
+    async def refresh_usage(self, wanted: Iterable[tuple[str, Selector]]) -> None:
+        """Read the usage of pods, by namespace and selector, for the next reconciles: newer samples are there.
+
+        Of few pods alone, so that neither side has to handle all of them for the sake of some.
+        """
+        scopes: dict[str, set[tuple[str, Selector]]] = defaultdict(set)
+        for namespace, selector in wanted:
+            scopes[self._scopes(namespace)[0]].add((namespace, selector))
         async with asyncio.TaskGroup() as group:
-            for scope in sorted(scopes):
-                group.create_task(self._answers.refresh("resource", ("usage", scope), partial(self._list, scope)))
+            for scope, pairs in sorted(scopes.items()):
+                narrow = narrowed({selector for _, selector in pairs})
+                for text, selectors in ({"": set[Selector]()} if narrow is None else narrow).items():
+                    parts = [pair for pair in pairs if pair[1] in selectors]
+                    ask = partial(self._list, scope, text)
+                    group.create_task(self._answers.refresh("resource", ("usage", scope), ask, parts))
 
     def known_usage(self, namespace: str, request: MetricsRequest) -> UsageList | None:
         """Return the list of usage that a reconcile would be given without asking, if there is one."""
@@ -215,13 +226,21 @@ class MetricsReader:
         found: UsageList | None = self._answers.known(("usage", scope[0]), request) if scope else None
         return found
 
-    async def usage(self, namespace: str, request: MetricsRequest) -> UsageList | None:
+    async def usage(self, namespace: str, selector: Selector, request: MetricsRequest) -> UsageList | None:
         """Return the list of usage that a reconcile is given, asked for if need be; None if it cannot be read whole."""
         scope = self._scopes(namespace)[0]
         try:
-            return await self._answers.get("resource", ("usage", scope), partial(self._list, scope), request)
+            return await self._listed(scope, (namespace, selector), request)
         except (KubetideError, TimeoutError):
             return None
+
+    async def _listed(self, scope: str, pods: tuple[str, Selector], request: MetricsRequest) -> UsageList:
+        """Return a list with the usage of these pods: the one that all share, or a newer one of few."""
+        question = ("usage", scope)
+        found: UsageList | None = self._answers.part(question, pods, request)
+        if found is None:
+            found = await self._answers.get("resource", question, partial(self._list, scope), request)
+        return found
 
     async def _values(self, query: PodsQuery | ObjectQuery | ExternalQuery, request: MetricsRequest) -> Reading:
         """Return the values of a custom or external metric."""
@@ -266,7 +285,7 @@ class MetricsReader:
         failure: KubetideError | None = None
         for scope in self._scopes(namespace):
             try:
-                usage = await self._answers.get("resource", ("usage", scope), partial(self._list, scope), request)
+                usage = await self._listed(scope, (namespace, selector), request)
             except (ServiceUnavailable, ServerTimeout):
                 # Nobody is there: asking for less would not help.
                 raise
@@ -291,12 +310,14 @@ class MetricsReader:
             case MetricsScope.AUTO:
                 return ["", namespace] if self._cluster_wide() else [namespace]
 
-    async def _list(self, namespace: str) -> UsageList:
-        items, rejected = await self._resource.readable_pods(namespace or None)
+    async def _list(self, namespace: str, selector: str = "") -> UsageList:
+        items, rejected = await self._resource.readable_pods(namespace or None, selector)
         for bad in rejected:
             if not bad.key.name:
                 # Nobody can say whose sample it is, so it may be anybody's.
                 raise bad.error
+        if selector:
+            return UsageList(items, rejected, namespace, {})
         if not namespace:
             # Namespaces that are gone are forgotten with the filings that this list does not take over.
             listed = set(items) if isinstance(items, UsagePages) else {item.metadata.namespace for item in items}

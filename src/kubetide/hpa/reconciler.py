@@ -42,6 +42,7 @@ from kubetide.hpa.headroom.kept import KeptHeadroom
 from kubetide.hpa.headroom.store import HeadroomStore
 from kubetide.hpa.observer import FoundScale, Observed, Observer
 from kubetide.hpa.own_writes import OwnWrites
+from kubetide.hpa.scale_writer import ScaleOutdated
 from kubetide.hpa.settings import HpaSettings
 from kubetide.hpa.status_writer import DecisionWriter
 from kubetide.hpa.telemetry import DecisionHistory, HpaTelemetry
@@ -108,6 +109,7 @@ class Reconciler:
         self._clock = clock
         self._sync_period = settings.sync_period
         self._proposed_fields = settings.proposed_fields
+        self._hurries = settings.watch_usage
         self._options = settings.options
         self._status_interval = settings.status_interval
         self._observer = observer
@@ -144,7 +146,12 @@ class Reconciler:
         stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=decision.rescale)
         self._announce(hpa, state, stance, overrides)
         if stance.acts and self._is_there(hpa):
-            outcome, problem, rescaled = await self._apply(hpa, state, decision, seen)
+            try:
+                outcome, problem, rescaled = await self._apply(hpa, state, decision, seen)
+            except ScaleOutdated:
+                seen = await self._observer.observe(hpa, request, await self._observer.scale_of(hpa, live=True))
+                decision = self._decision(seen.observation, state)
+                outcome, problem, rescaled = await self._apply(hpa, state, decision, seen)
         else:
             outcome = replace(conclude(decision), memory=decision.memory, action="none")
             problem, rescaled = outcome.problem, False
@@ -189,7 +196,7 @@ class Reconciler:
         learned = self._headrooms.learn(state.headroom, overrides, period, seen.observation, decision)
         if learned is not None:
             decision = self._decision(seen.observation, state, learned)
-        if decision.rescale and not seen.fresh:
+        if decision.rescale and not seen.fresh and not (self._hurries and learned is None):
             # What was followed may be a moment old: before a write the scale is read, and all is decided anew.
             seen = await self._observer.observe(hpa, request, await self._observer.scale_of(hpa, live=True))
             decision = self._decision(seen.observation, state, learned)
@@ -308,7 +315,7 @@ class Reconciler:
         self, hpa: HorizontalPodAutoscaler, state: HpaState, decision: ScaleDecision, seen: Observed
     ) -> tuple[Conclusion, HpaProblem | None, bool]:
         key = key_of(hpa)
-        written = await self._writer.apply(decision, seen.target, saved_at=state.saved_at)
+        written = await self._writer.apply(decision, seen.target, followed=not seen.fresh, saved_at=state.saved_at)
         if written.saved is not None:
             state.saved_at = decision.at
             self._take(key, written.saved)

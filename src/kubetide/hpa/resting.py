@@ -75,13 +75,14 @@ class RestingAlone:
         self, key: ObjectKey, rest: Rest, state: HpaState, target: ScaleTarget | None, request: MetricsRequest
     ) -> tuple[Resting, Again] | None:
         """Return how the reconcile ends, and how its decision would be made; None where that has to be found out."""
-        if not self.applies or not self.observer.finds_same(key, rest, target):
+        if not self.applies or not self.observer.finds_same(key, rest, target) or rest.seen.scale is None:
             return None
-        usage = await self.metrics.usage(key.namespace, request)
-        if usage is None or not usage.is_readable or rest.seen.scale is None:
+        selector = selector_of(rest.seen.scale.selector)
+        usage = await self.metrics.usage(key.namespace, selector, request)
+        if usage is None or not usage.is_readable:
             return None
         samples = usage.samples(key.namespace)
-        row = state.row = row_of(rest, selector_of(rest.seen.scale.selector), samples, state.row)
+        row = state.row = row_of(rest, selector, samples, state.row)
         asked = ask_alone(row, used_by(row, samples, at_most=self.capacity().smallest.get(rest.resource)))
         now, options, memory = self._clock.now(), self._options, state.memory
         if asked is None:

@@ -3,6 +3,8 @@
 The scale of a Deployment, StatefulSet or ReplicaSet is a view of three of its fields. With hundreds of autoscalers it
 is cheaper to follow these objects than to read thousands of scales a minute. What is seen here may be a moment old, so
 it is good for deciding to do nothing: before anything is written, the scale itself is read and the decision made anew.
+Where samples wake autoscalers, so that seconds count, it is written without: the server refuses it if it is not the
+version that was seen, and only then it is read.
 
 It needs the right to list and watch these kinds. Without it, and for every other kind, each reconcile reads the scale.
 """
@@ -13,7 +15,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from functools import lru_cache
 
-from kubetide.api.objects.hpa import HorizontalPodAutoscaler
+from msgspec.structs import replace
+
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HpaMeta
 from kubetide.api.objects.meta import ApiObject, CrossVersionObjectReference, ObjectKey, TypedObject, group_of, key_of
 from kubetide.api.objects.scheme import Resource
 from kubetide.api.values.selectors import LabelSelector, selector_from
@@ -45,8 +49,9 @@ class _Status(ApiObject, frozen=True, kw_only=True, gc=False):
 
 
 class Workload(TypedObject, frozen=True, kw_only=True, gc=False):
-    """What a scale shows of a workload."""
+    """What a scale shows of a workload, and who wrote it."""
 
+    metadata: HpaMeta = HpaMeta()
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
@@ -121,6 +126,7 @@ class ScaleWatch:
                             clock=self._clock,
                             namespace=self._settings.namespace or None,
                             shard=self._shard,
+                            slim=_slim,
                         )
                         self._informers[kind] = informer
                         group.create_task(informer.run())
@@ -158,6 +164,15 @@ class ScaleWatch:
         return True
 
 
+def _slim(workload: Workload) -> Workload:
+    """Keep the writers of the scale alone."""
+    meta = workload.metadata
+    if not meta.managed_fields:
+        return workload
+    writers = tuple(entry for entry in meta.managed_fields if entry.subresource == "scale")
+    return replace(workload, metadata=replace(meta, managed_fields=writers))
+
+
 def _scale_of(kind: Kind, key: ObjectKey, workload: Workload) -> ScaleTarget | None:
     """Return the scale of a workload; None where only the server knows."""
     if workload.spec.selector is None:
@@ -166,7 +181,8 @@ def _scale_of(kind: Kind, key: ObjectKey, workload: Workload) -> ScaleTarget | N
         selector = normalise_selector(str(selector_from(workload.spec.selector)))
     except SelectorError:
         return None
-    resource = RESOURCES[kind]
+    resource, meta = RESOURCES[kind], workload.metadata
+    version = {"resourceVersion": meta.resource_version, "uid": meta.uid}
     return ScaleTarget(
         resource=DiscoveredResource(
             group=resource.group, version=resource.version, plural=resource.plural, kind=kind[1], namespaced=True
@@ -176,7 +192,8 @@ def _scale_of(kind: Kind, key: ObjectKey, workload: Workload) -> ScaleTarget | N
         spec_replicas=1 if workload.spec.replicas is None else workload.spec.replicas,
         status_replicas=workload.status.replicas,
         selector=selector,
-        raw={},
+        raw={"metadata": {"name": key.name, "namespace": key.namespace, **version}},
+        managed_fields=meta.managed_fields,
     )
 
 

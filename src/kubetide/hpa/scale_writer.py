@@ -4,6 +4,8 @@ A conflict says that the object changed since it was read, by a rollout or a sta
 who wanted another count. So the scale is read again and the count that was decided is written, up to five times in
 all. If the new read shows a count that is neither the old one nor ours, somebody else has decided: the next
 reconcile will see it.
+
+A scale that was followed and not read may be a moment old: where it is, nothing is written, and all is decided anew.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ import random
 from typing import Protocol
 
 from kubetide.errors import KubetideError
-from kubetide.kube.client.errors import Conflict
+from kubetide.kube.client.errors import Conflict, NotFound
 from kubetide.kube.scale import ScaleTarget
 
 ATTEMPTS = 5
@@ -35,6 +37,10 @@ class ScaleTaken(KubetideError):
     """Somebody else set another count while ours was being written."""
 
 
+class ScaleOutdated(KubetideError):
+    """A scale that was followed has changed since, or is gone."""
+
+
 class ScaleWriter:
     """Sets counts; `respect_others` gives up where somebody else has set another one meanwhile."""
 
@@ -44,14 +50,16 @@ class ScaleWriter:
         self._field_manager = field_manager
         self._respect_others = respect_others
 
-    async def write(self, target: ScaleTarget, replicas: int) -> None:
-        """Set the count of a target; raise what the last attempt failed with."""
+    async def write(self, target: ScaleTarget, replicas: int, *, followed: bool = False) -> None:
+        """Set the count of a target; raise what the last attempt failed with, or ScaleOutdated if it was followed."""
         expected = (target.spec_replicas, replicas)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 await self._scales.set(target, replicas, field_manager=self._field_manager)
-            except Conflict:
-                if attempt == ATTEMPTS:
+            except (Conflict, NotFound) as error:
+                if followed:
+                    raise ScaleOutdated(f"{target.name} is no longer what was seen of it") from error
+                if attempt == ATTEMPTS or isinstance(error, NotFound):
                     raise
             else:
                 return

@@ -1,11 +1,11 @@
 """Answers that many reconciles share: equal questions to the metrics APIs are asked once per sync period.
 
-No autoscaler is given the same answer twice: it would act again on what it has already acted on. What fails is shared
-like what works, so that an outage is not made worse.
+No autoscaler is given the same answer twice, or an older one than before: it would act again on what it has already
+acted on. What fails is shared like what works, so that an outage is not made worse.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, Self, TypeVar
@@ -51,6 +51,8 @@ class SharedAnswers:
         self._timeout = timeout.total_seconds()
         self._tally = tally
         self._answers: dict[Hashable, _Answer] = {}
+        self._parts: dict[tuple[Hashable, Hashable], _Answer] = {}
+        """Answers to parts of questions that were asked for by themselves."""
         self._serial = 0
         self._requests = asyncio.TaskGroup()
         self._in_flight: set[asyncio.Task[None]] = set()
@@ -70,6 +72,7 @@ class SharedAnswers:
         for answer in self._answers.values():
             answer.result.cancel()
         self._answers.clear()
+        self._parts.clear()
 
     async def get(self, api: str, question: Hashable, ask: Callable[[], Awaitable[T]], request: MetricsRequest) -> T:
         """Return the answer to a question: one that is young enough and new to this request, or a fresh one."""
@@ -90,16 +93,31 @@ class SharedAnswers:
         found: T = answer.result.result() if answer.result.done() else await asyncio.shield(answer.result)
         return found
 
-    async def refresh(self, api: str, question: Hashable, ask: Callable[[], Awaitable[Any]]) -> None:
+    async def refresh(
+        self, api: str, question: Hashable, ask: Callable[[], Awaitable[Any]], parts: Collection[Hashable] = ()
+    ) -> None:
         """Ask now, and put the answer in the place of the one that is there; until then nobody waits for it.
 
         One that was on its way may have been made a moment too early, so it is replaced too. A failure changes nothing.
+        With `parts` it is an answer to these alone, and all others are left with what is there.
         """
         self._serial += 1
         answer = _Answer(self._serial, self._clock.monotonic(), asyncio.get_running_loop().create_future())
         await self._resolve(answer.result, api, ask)
         if answer.result.exception() is None:
-            self._answers[question] = answer
+            self._parts.update(dict.fromkeys([(question, part) for part in parts], answer))
+            if not parts:
+                self._answers[question] = answer
+
+    def part(self, question: Hashable, part: Hashable, request: MetricsRequest) -> Any:
+        """Return the answer to a part of a question, if it is newer than the whole and good for this request."""
+        answer, whole = self._parts.get((question, part)), self._answers.get(question)
+        if answer is None or (whole is not None and whole.result.done() and whole.serial > answer.serial):
+            return None
+        if not request.may_use(question, answer.serial, self._clock.monotonic() - answer.asked_at):
+            return None
+        request.used[question] = answer.serial
+        return answer.result.result()
 
     def known(self, question: Hashable, request: MetricsRequest) -> Any:
         """Return an answer that is there and good for this request, without asking; None if there is none."""
@@ -134,3 +152,4 @@ class SharedAnswers:
     def _drop_older_than(self, limit: float) -> None:
         for question in [key for key, answer in self._answers.items() if answer.asked_at < limit]:
             del self._answers[question]
+        self._parts = {key: answer for key, answer in self._parts.items() if answer.asked_at >= limit}

@@ -1,6 +1,11 @@
-"""Writes what was decided: the scale of the target, the status of the autoscaler, the events about both."""
+"""Writes what was decided: the scale of the target, the status of the autoscaler, the events about both.
 
-from collections.abc import Iterable
+A scale is written at once. A status stands back while autoscalers wait that samples have woken: what it reports is
+done, and theirs is not.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime, timedelta
 
 import msgspec
@@ -15,7 +20,7 @@ from kubetide.hpa.core.conclude import conclude
 from kubetide.hpa.core.observation import Conclusion, HpaProblem, ProblemKind, ScaleDecision
 from kubetide.hpa.core.status import object_body, only_drifted, same_status
 from kubetide.hpa.core.takeover import FIELD_MANAGER
-from kubetide.hpa.scale_writer import ScaleWriter
+from kubetide.hpa.scale_writer import ScaleOutdated, ScaleWriter
 from kubetide.kube.client.client import Client
 from kubetide.kube.control.recorder import Recorder
 from kubetide.kube.scale import ScaleTarget
@@ -39,21 +44,37 @@ class DecisionWriter:
     """Applies decisions, each write at most once per reconcile."""
 
     def __init__(
-        self, client: Client, scales: ScaleWriter, recorder: Recorder, *, status_interval: timedelta = timedelta(0)
+        self,
+        client: Client,
+        scales: ScaleWriter,
+        recorder: Recorder,
+        *,
+        status_interval: timedelta = timedelta(0),
+        behind: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
+        """`behind` lets what is urgent go before what is done in it."""
         self._client = client
+        self._behind = behind
         self._scales = scales
         self._recorder = recorder
         self._status_interval = status_interval
 
     async def apply(
-        self, decision: ScaleDecision, target: ScaleTarget | None, *, saved_at: datetime | None = None
+        self,
+        decision: ScaleDecision,
+        target: ScaleTarget | None,
+        *,
+        followed: bool = False,
+        saved_at: datetime | None = None,
     ) -> Written:
-        """Write the scale and the status as decided, and publish events; `saved_at`: its last write."""
+        """Write the scale and the status as decided, and publish events; `saved_at`: its last write.
+
+        Raises ScaleOutdated, with nothing written, where the scale was `followed` and is another one.
+        """
         hpa = decision.hpa
         scale_error: str | None = None
         if decision.rescale and target is not None:
-            scale_error = await self._rescale(decision, target)
+            scale_error = await self._rescale(decision, target, followed=followed)
         outcome = conclude(decision, scale_error=scale_error)
         self.publish(outcome.events)
         problem = outcome.problem
@@ -71,9 +92,11 @@ class DecisionWriter:
         for event in published:
             self._recorder.publish(event)
 
-    async def _rescale(self, decision: ScaleDecision, target: ScaleTarget) -> str | None:
+    async def _rescale(self, decision: ScaleDecision, target: ScaleTarget, *, followed: bool) -> str | None:
         try:
-            await self._scales.write(target, decision.desired)
+            await self._scales.write(target, decision.desired, followed=followed)
+        except ScaleOutdated:
+            raise
         except KubetideError as error:
             return str(error)
         log.info(
@@ -109,14 +132,15 @@ class DecisionWriter:
             return None, None
         meta = hpa.metadata
         try:
-            saved = await self._client.update(
-                HPAS,
-                meta.name,
-                object_body(hpa, status),
-                namespace=meta.namespace,
-                subresource="status",
-                field_manager=FIELD_MANAGER,
-            )
+            async with self._behind():
+                saved = await self._client.update(
+                    HPAS,
+                    meta.name,
+                    object_body(hpa, status),
+                    namespace=meta.namespace,
+                    subresource="status",
+                    field_manager=FIELD_MANAGER,
+                )
         except KubetideError as error:
             log.warning("cannot write the status", autoscaler=str(key_of(hpa)), error=str(error))
             self.publish((events.failed(hpa, events.Reason.FAILED_UPDATE_STATUS, str(error)),))

@@ -64,11 +64,15 @@ class ResourceMetrics:
         """Return the usage of the pods of a namespace, or of all but those that are `foreign`."""
         return _whole(*await self._items(POD_METRICS, namespace, selector, foreign))
 
-    async def readable_pods(self, namespace: str | None = None) -> tuple[list[PodMetrics] | UsagePages, list[Rejected]]:
+    async def readable_pods(
+        self, namespace: str | None = None, selector: str = ""
+    ) -> tuple[list[PodMetrics] | UsagePages, list[Rejected]]:
         """Return the usage of the pods of a namespace, or of all, and which samples cannot be read.
 
-        A server in this process gives columns, of which there is nothing that cannot be read.
+        A server in this process gives columns of all pods, of which there is nothing that cannot be read.
         """
+        if selector:
+            return await self._items(POD_METRICS, namespace, selector)
         return await self._served(POD_METRICS, lambda path: _pods(self._client, path), namespace)
 
     async def usage(self, namespace: str | None = None) -> Sequence[PodMetrics] | UsagePages:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kubetide.api.objects.hpa import ManagedFieldsEntry
 from kubetide.api.objects.scheme import escaped
 from kubetide.api.values.codec import decode_raw, encode
 from kubetide.api.values.selectors import Operator, Requirement, Selector, parse_selector
@@ -64,6 +65,8 @@ class ScaleTarget(msgspec.Struct, frozen=True, kw_only=True):
     status_replicas: int
     selector: str
     raw: Mapping[str, Any]
+    managed_fields: tuple[ManagedFieldsEntry, ...] | None = None
+    """Who wrote the object in the version that a write is held to, where that is known without asking."""
 
 
 class ScaleClient:

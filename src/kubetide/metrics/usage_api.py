@@ -13,7 +13,7 @@ import msgspec
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.metrics_answers import usage_table
 from kubetide.api.values.media_types import ACCEPTED, wanted_form
-from kubetide.api.values.selectors import Selector, parse_field_selector, parse_selector
+from kubetide.api.values.selectors import Operator, Selector, parse_field_selector, parse_selector
 from kubetide.clock import Clock
 from kubetide.errors import SelectorError
 from kubetide.metrics.cluster_view import ClusterView, PlacedPod, ReachableNode
@@ -169,6 +169,11 @@ def _chooser(query: Mapping[str, str]) -> Chooser | None:
             raise bad_request(f'field label not supported: "{path}"')
     if labels is None and not fields:
         return None
+    only = labels.requirements[0] if labels is not None and len(labels.requirements) == 1 else None
+    if only is not None and only.operator is Operator.IN and not fields:
+        # How autoscalers that were woken together ask for their pods: many values, looked up for every pod there is.
+        key, values = only.key, frozenset(only.values)
+        return lambda obj: (obj.metadata.labels or {}).get(key) in values
 
     def chosen(obj: PlacedPod | ReachableNode) -> bool:
         meta = obj.metadata

@@ -9,7 +9,7 @@ from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.values.codec import convert
 from kubetide.api.values.selectors import parse_selector
-from kubetide.hpa.core.claims import Claims, anchors
+from kubetide.hpa.core.claims import MOST_LABELS, MOST_TEXT, Claims, anchors, narrowed
 from kubetide.hpa.core.pods import PodList
 from kubetide.hpa.core.quick.filing import NamespaceSamples, by_namespace
 from kubetide.hpa.observer import LABEL_INDEX, PodCache, pod_labels
@@ -63,6 +63,33 @@ def test_a_new_selector_replaces_the_old_one() -> None:
 def test_anchors_are_the_shortest_list_of_pairs() -> None:
     assert anchors(parse_selector("tier in (a,b),app=web,!x")) == (("app", "web"),)
     assert anchors(parse_selector("x,n>5")) == ()
+
+
+@pytest.mark.parametrize(
+    ("selectors", "expected"),
+    [
+        pytest.param(["app=web", "app=api"], ["app in (api,web)"], id="one-label"),
+        pytest.param(["app=web,tier=x", "app in (api,web)"], ["app in (api,web)"], id="more-is-asked-for-than-needed"),
+        pytest.param(["app=web", "name=api"], ["app in (web)", "name in (api)"], id="two-labels"),
+        pytest.param(["app=web", "!legacy"], None, id="one-may-match-anything"),
+        pytest.param([f"l{n}=x" for n in range(MOST_LABELS + 1)], None, id="too-many-labels"),
+        pytest.param([f"app=w{n}" for n in range(MOST_TEXT // 6)], None, id="too-long-for-a-url"),
+        pytest.param([], [], id="nothing"),
+    ],
+)
+def test_few_pods_are_asked_for_by_the_labels_that_they_have(selectors: list[str], expected: list[str] | None) -> None:
+    parsed = [parse_selector(text) for text in selectors]
+    found = narrowed(parsed)
+    if found is None or expected is None:
+        assert (found, expected) == (None, None)
+        return
+    assert sorted(str(parse_selector(text)) for text in found) == [str(parse_selector(text)) for text in expected]
+    # Each stands for those whose pods it matches, and every one is stood for.
+    assert set().union(*found.values()) == set(parsed)
+    for text, stands_for in found.items():
+        for selector in stands_for:
+            for label, value in anchors(selector):
+                assert parse_selector(text).matches({label: value, "tier": "x"})
 
 
 def sample(name: str, labels: dict[str, str] | None = None, namespace: str = "shop") -> PodMetrics:

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from kubetide.embedded.sim.time.loop import run_virtual
-from kubetide.hpa.scale_writer import ATTEMPTS, ScaleTaken, ScaleWriter
+from kubetide.hpa.scale_writer import ATTEMPTS, ScaleOutdated, ScaleTaken, ScaleWriter
 from kubetide.kube.client.discovery import DiscoveredResource
-from kubetide.kube.client.errors import ApiError, Conflict, Forbidden
+from kubetide.kube.client.errors import ApiError, Conflict, Forbidden, NotFound
 from kubetide.kube.scale import ScaleTarget
 
 CONFLICT = Conflict(409, "Conflict", "the object has been modified")
@@ -80,3 +80,17 @@ def test_a_count_that_somebody_else_set_meanwhile_is_not_overwritten() -> None:
     with pytest.raises(ScaleTaken, match="somebody else set 8 replicas while 5 were being written"):
         write(scales)
     assert scales.written == [5]
+
+
+@pytest.mark.parametrize("answer", [CONFLICT, NotFound(404, "NotFound", "gone")], ids=["changed", "gone"])
+def test_a_scale_that_was_followed_is_written_once_or_decided_anew(answer: ApiError) -> None:
+    scales = Scales(answer, None)
+    with pytest.raises(ScaleOutdated):
+        run_virtual(ScaleWriter(scales, random.Random(1), field_manager="kubetide-hpa").write(TARGET, 5, followed=True))
+    assert scales.written == [5]
+
+
+def test_what_else_a_write_of_a_followed_scale_fails_with_is_told() -> None:
+    scales = Scales(Forbidden(403, "Forbidden", "not yours"))
+    with pytest.raises(Forbidden):
+        run_virtual(ScaleWriter(scales, random.Random(1), field_manager="kubetide-hpa").write(TARGET, 5, followed=True))

@@ -200,3 +200,44 @@ def test_the_error_of_the_owner_arrives_as_it_is() -> None:
                 raise ValueError("stopped")
 
     run_virtual(main())
+
+
+def test_an_answer_to_a_part_is_for_that_part_alone_and_nobody_goes_back_to_an_older_one() -> None:
+    async def main() -> None:
+        source = Source()
+        async with SharedAnswers(virtual_clock(), timedelta(seconds=30)) as answers:
+            assert await get(answers, source, request()) == 1
+            await answers.refresh("resource", "q", source.ask, parts=["mine"])
+            assert await get(answers, source, request()) == 1
+            assert answers.part("q", "yours", request()) is None
+            first = request()
+            assert answers.part("q", "mine", first) == answers.part("q", "mine", first) == 2
+            # Neither the part once more nor the whole, which is older.
+            again = request(before=first.used)
+            assert answers.part("q", "mine", again) is None
+            assert await get(answers, source, again) == 3
+            # The whole is newer now.
+            assert answers.part("q", "mine", request()) is None
+
+    run_virtual(main())
+
+
+def test_an_old_answer_to_a_part_is_not_given() -> None:
+    async def main() -> None:
+        source = Source()
+        async with SharedAnswers(virtual_clock(), timedelta(seconds=30)) as answers:
+            await answers.refresh("resource", "q", source.ask, parts=["mine"])
+            await asyncio.sleep(PERIOD.total_seconds())
+            assert answers.part("q", "mine", request()) is None
+
+    run_virtual(main())
+
+
+def test_a_part_that_cannot_be_read_leaves_what_is_there() -> None:
+    async def main() -> None:
+        async with SharedAnswers(virtual_clock(), timedelta(seconds=30)) as answers:
+            await answers.refresh("resource", "q", Source().ask, parts=["mine"])
+            await answers.refresh("resource", "q", Source(fails=True).ask, parts=["mine"])
+            assert answers.part("q", "mine", request()) == 1
+
+    run_virtual(main())

@@ -15,6 +15,9 @@ from kubetide.api.values.selectors import NOTHING, Operator, Selector, parse_sel
 
 Pair = tuple[str, str]
 
+MOST_LABELS, MOST_TEXT = 4, 4000
+"""Requests, and characters as they stand in a URL, for which it is worth while to ask for a few pods of many."""
+
 
 @lru_cache(maxsize=8192)
 def selector_of(text: str) -> Selector:
@@ -40,6 +43,26 @@ def anchors(selector: Selector) -> tuple[Pair, ...]:
             if not best or len(pairs) < len(best):
                 best = pairs
     return best
+
+
+def narrowed(selectors: Iterable[Selector]) -> dict[str, set[Selector]] | None:
+    """Return label selectors that together match all that these do, and which of these each one stands for.
+
+    None where that is too much for a few requests, or one of these may match anything: all is asked for then.
+    """
+    values: dict[str, dict[str, None]] = defaultdict(dict)
+    standing: dict[str, set[Selector]] = defaultdict(set)
+    for selector in selectors:
+        pairs = anchors(selector)
+        if not pairs:
+            return None
+        label = pairs[0][0]  # they are of one requirement
+        values[label].update(dict.fromkeys(value for _, value in pairs))
+        standing[label].add(selector)
+    size = sum(len(value) + 3 for named in values.values() for value in named)
+    if len(values) > MOST_LABELS or size > MOST_TEXT:
+        return None
+    return {f"{label} in ({','.join(named)})": standing[label] for label, named in values.items()}
 
 
 class Claims:

@@ -230,7 +230,7 @@ class MetricsRequest(msgspec.Struct):
     """The answers of this reconcile."""
 
     def may_use(self, question: Hashable, serial: int, age: float) -> bool:
-        """Return whether an answer is good for this reconcile: used in it already, or young and new to the request."""
+        """Return whether an answer is good for this reconcile: used in it already, or young and newer than the last."""
         if self.used.get(question) == serial:
             return True
-        return age < self.max_age.total_seconds() and self.before.get(question) != serial
+        return age < self.max_age.total_seconds() and self.before.get(question, 0) < serial

@@ -91,6 +91,7 @@ class KeyedLoop(Generic[K]):
             retry_on=retry_on,
             observe=None if telemetry is None else partial(Reconciles(telemetry).outcome, name),
         )
+        self.behind = self._workers.behind
 
     def healthy(self) -> bool:
         """Return True: the loop outlives the failure of any object, and a restart would cure none."""

@@ -3,18 +3,23 @@
 To reconcile is to compare what is with what should be; it may happen twice. What it returns decides what follows:
 a `Result` with `requeue_after` comes back then, a plain one when something changes, an error after a delay that
 doubles with each failure, a `TerminalError` not before the object changes.
+
+What can wait, of a key that is being worked on, gives way to keys that are urgent (`Workers.behind`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from kubetide import tracing
 from kubetide.errors import TerminalError
+from kubetide.kube.control.back_lane import BackLane
 from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.log import get_logger
 
@@ -25,6 +30,11 @@ log = get_logger("reconcile")
 # Shorter than a Lease's duration less its renew deadline (15 s - 10 s), so that work in flight when leadership is
 # lost has ended before anyone else may begin.
 STOP_GRACE = timedelta(seconds=3)
+
+MOST_BEHIND = 4096
+"""So many keys give way at a time; each costs some kilobytes."""
+SHARE_BEHIND = 5
+"""While something is urgent, one request for so many workers is for what gave way."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,38 +74,72 @@ class Workers(Generic[K]):
         self._retry_on = retry_on
         self._observe = observe
         self._log = log.bind(controller=self.name)
-        self._busy: set[asyncio.Task[None]] = set()
+        self._group = asyncio.TaskGroup()
+        self._context = Context()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy: dict[asyncio.Task[Any], K] = {}
+        self._lane = BackLane(lambda: queue.is_calm, wide=workers, narrow=max(1, workers // SHARE_BEHIND))
+        queue.calmed = self._lane.move
+        self._surplus = 0
+        """Workers that are too many, since one that another stood in for is back."""
         self._stopping = False
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight then gets the stop grace to finish."""
-        self._stopping = False
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._work()) for _ in range(self._workers)]
+        self._stopping, self._surplus = False, 0
+        self._context = copy_context()
+        async with asyncio.TaskGroup() as self._group:
+            for _ in range(self._workers):
+                self._start()
             try:
-                await asyncio.wait(tasks)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 # Idle workers go at once; the group waits for the busy ones, which get the grace to finish their key.
                 self._stopping = True
-                for task in tasks:
-                    if task not in self._busy:
-                        task.cancel()
+                for task in self._tasks - self._busy.keys():
+                    task.cancel()
                 if self._busy and self._stop_grace > 0:
-                    await asyncio.wait(tuple(self._busy), timeout=self._stop_grace)
+                    with self.queue.hurried():
+                        await asyncio.wait(tuple(self._busy), timeout=self._stop_grace)
                 raise
+
+    @asynccontextmanager
+    async def behind(self) -> AsyncIterator[None]:
+        """Do what can wait of the work on a key: behind what is urgent, while another worker stands in for this one."""
+        task = asyncio.current_task()
+        if task is not None and task in self._busy:
+            self.queue.relax(self._busy[task])
+        if self._stopping or self.queue.is_calm or len(self._lane) >= MOST_BEHIND:
+            yield
+            return
+        self._start()
+        try:
+            async with self._lane.turn():
+                yield
+        finally:
+            self._surplus += 1
+
+    def _start(self) -> None:
+        # In the context of all workers, not in that of the key that one stands in for.
+        task = self._group.create_task(self._work(), context=self._context.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _work(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         while not self._stopping:
             key = await self.queue.get()
-            self._busy.add(task)
+            self._busy[task] = key
             try:
                 with tracing.span(self.name, key=key):
                     await self._handle(key)
             finally:
-                self._busy.discard(task)
+                self._busy.pop(task, None)
                 self.queue.done(key)
+            if self._surplus:
+                self._surplus -= 1
+                return
 
     async def _handle(self, key: K) -> None:
         loop = asyncio.get_running_loop()

@@ -3,14 +3,16 @@
 A key that fails comes back later each time; with a rate, all failing keys together also come back no faster than
 that, so that a server which refuses ten thousand objects at once is not asked ten thousand times at once again.
 
+Keys that are urgent go first, but for every ninth: what is not urgent goes on, slowly, however many are.
+
 Whoever waits sleeps until there is a key for it: one key wakes one worker, and one timer stands for all delays.
 """
 
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -24,6 +26,9 @@ K = TypeVar("K", bound=Hashable)
 # Five milliseconds doubled up to 1000 s, the delays that Kubernetes controllers use for a failing key.
 FAILURE_BACKOFF = Backoff(base=0.005, factor=2.0, cap=1000.0, jitter=0.0)
 
+URGENT_IN_A_ROW = 8
+"""So many urgent keys are taken one after the other before one that is not, if there is one."""
+
 
 class QueueState(Generic[K]):
     """Which keys wait, run and are delayed."""
@@ -32,15 +37,21 @@ class QueueState(Generic[K]):
         self._backoff = backoff
         self.waiting: dict[K, None] = {}
         """Keys that wait for a worker, the first one first."""
+        self.urgent: dict[K, None] = {}
+        """Those that go before them."""
+        self.pressing: set[K] = set()
+        """Keys that are being worked on, were taken as urgent, and still are."""
+        self._in_a_row = 0
         self._running: dict[K, float] = {}
-        self._again: set[K] = set()
+        self._again: dict[K, bool] = {}
+        """Keys that were asked for while they were worked on, and whether urgently."""
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
         self._failures: dict[K, int] = {}
 
     def __len__(self) -> int:
-        return len(self.waiting)
+        return len(self.waiting) + len(self.urgent)
 
     @property
     def running(self) -> int:
@@ -60,11 +71,14 @@ class QueueState(Generic[K]):
         """How many keys wait for a time."""
         return len(self._due)
 
-    def add(self, key: K) -> None:
-        """Ask for work on `key` now."""
+    def add(self, key: K, *, urgent: bool = False) -> None:
+        """Ask for work on `key` now; what is urgent once stays so until it is taken."""
         if key in self._running:
-            self._again.add(key)
-        else:
+            self._again[key] = urgent or self._again.get(key, False)
+        elif urgent:
+            self.waiting.pop(key, None)
+            self.urgent.setdefault(key)
+        elif key not in self.urgent:
             self.waiting.setdefault(key)
 
     def add_at(self, key: K, due: float, now: float) -> None:
@@ -99,19 +113,24 @@ class QueueState(Generic[K]):
         """Return the next key to work on, or None when there is none; `done` gives it back."""
         if self._heap and self._heap[0][0] <= now:
             self.release(now)
-        if not self.waiting:
+        if self.urgent and (not self.waiting or self._in_a_row < URGENT_IN_A_ROW):
+            first, self._in_a_row = self.urgent, self._in_a_row + 1
+            self.pressing.add(next(iter(first)))
+        elif self.waiting:
+            first, self._in_a_row = self.waiting, 0
+        else:
             return None
-        key = next(iter(self.waiting))
-        del self.waiting[key]
+        key = next(iter(first))
+        del first[key]
         self._running[key] = now
         return key
 
     def done(self, key: K) -> None:
         """Give back a key that `take` returned."""
         self._running.pop(key, None)
-        if key in self._again:
-            self._again.discard(key)
-            self.waiting.setdefault(key)
+        self.pressing.discard(key)
+        if (urgent := self._again.pop(key, None)) is not None:
+            self.add(key, urgent=urgent)
 
     def next_due(self) -> float | None:
         """Return when the first delayed key becomes due."""
@@ -149,6 +168,10 @@ class WorkQueue(Generic[K]):
         self._backoff = backoff
         self._state: QueueState[K] = QueueState(backoff)
         self._given_back = asyncio.Event()
+        self.calmed: Callable[[], None] = lambda: None
+        """Called when nothing is urgent any more."""
+        self._hurried = 0
+        """How many wait for the end of work, so that none of it may give way."""
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._woken = 0
         """Workers that were woken and have not looked yet."""
@@ -173,10 +196,34 @@ class WorkQueue(Generic[K]):
         """How many keys wait for a time."""
         return self._state.delayed
 
-    def add(self, key: K) -> None:
-        """Ask for work on `key` now; asking twice before it starts is asking once."""
-        self._state.add(key)
+    def add(self, key: K, *, urgent: bool = False) -> None:
+        """Ask for work on `key` now, before others if `urgent`; asking twice before it starts is asking once."""
+        self._state.add(key, urgent=urgent)
         self._wake()
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing is urgent: no key that waits or is worked on, or the end of the work is waited for."""
+        return bool(self._hurried) or not (self._state.urgent or self._state.pressing)
+
+    def relax(self, key: K) -> None:
+        """Note that what was urgent about a key that is being worked on is done."""
+        self._state.pressing.discard(key)
+        self._tell_if_calm()
+
+    @contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Let no work give way while the block lasts."""
+        self._hurried += 1
+        self.calmed()
+        try:
+            yield
+        finally:
+            self._hurried -= 1
+
+    def _tell_if_calm(self) -> None:
+        if self.is_calm:
+            self.calmed()
 
     def add_after(self, key: K, delay: timedelta | float) -> None:
         """Ask for work on `key` after `delay` (a number is seconds); an earlier time asked for before stays."""
@@ -215,19 +262,22 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Give back a key taken with `get`."""
         self._state.done(key)
+        self._tell_if_calm()
         self._given_back.set()
         self._wake()
 
     async def until_done(self, concerns: Callable[[K], bool]) -> None:
         """Wait until nobody works on a key that `concerns` accepts."""
-        while any(map(concerns, self._state.running_keys())):
-            self._given_back.clear()
-            await self._given_back.wait()
+        with self.hurried():
+            while any(map(concerns, self._state.running_keys())):
+                self._given_back.clear()
+                await self._given_back.wait()
 
     def clear(self) -> None:
         """Forget all keys, delays and failures; nobody may be working on a key."""
         self._drop_timer()
         self._state = QueueState(self._backoff)
+        self.calmed()
 
     async def _wait(self, now: float) -> None:
         waiter = asyncio.get_running_loop().create_future()
@@ -250,9 +300,8 @@ class WorkQueue(Generic[K]):
 
     def _wake(self) -> None:
         """Wake as many as there are keys for."""
-        waiting = self._state.waiting
-        if waiting and self._waiters:
-            keys = len(waiting)
+        keys = len(self._state)
+        if keys and self._waiters:
             while self._waiters and self._woken < keys:
                 self._wake_one()
 

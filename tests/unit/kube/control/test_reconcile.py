@@ -156,3 +156,106 @@ def test_a_cancellation_that_leaks_from_inside_does_not_cost_a_worker() -> None:
     calls = Calls(behave)
     run_virtual(running(calls, "a", 10))
     assert calls.times["a"] == [0, 1]
+
+
+class TwoParts:
+    """Reconciles in two parts of a second, the second behind what is urgent; notes which began when."""
+
+    def __init__(self, workers: int) -> None:
+        self.queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
+        self.workers: Workers[str] = Workers(self.queue, self._reconcile, workers=workers, name="test")
+        self.done: list[str] = []
+        self.first = self.second = self.most_first = self.most_second = 0
+
+    async def _reconcile(self, key: str) -> Result:
+        self.first += 1
+        self.most_first = max(self.most_first, self.first)
+        await asyncio.sleep(1)
+        self.first -= 1
+        self.done.append(f"{key} first")
+        async with self.workers.behind():
+            self.second += 1
+            self.most_second = max(self.most_second, self.second)
+            await asyncio.sleep(1)
+            self.second -= 1
+        self.done.append(f"{key} second")
+        return Result()
+
+    async def run(self, seconds: float) -> None:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.workers.run())
+            await asyncio.sleep(seconds)
+            task.cancel()
+
+
+def parts_of(keys: str, part: str) -> set[str]:
+    return {f"{key} {part}" for key in keys}
+
+
+def test_what_can_wait_gives_way_to_what_is_urgent_and_nothing_is_lost() -> None:
+    async def main() -> None:
+        work = TwoParts(workers=5)
+        keys = "abcdefghijklmnopqrst"
+        for key in keys:
+            work.queue.add(key, urgent=True)
+        await work.run(60)
+        # 20 first parts, five at a time, and meanwhile one second part at a time.
+        assert parts_of(keys, "first") <= set(work.done[: len(keys) + 4])
+        assert sorted(work.done) == sorted(parts_of(keys, "first") | parts_of(keys, "second"))
+        assert work.most_first == 5
+
+    run_virtual(main())
+
+
+def test_without_anything_urgent_a_key_keeps_its_worker() -> None:
+    async def main() -> None:
+        work = TwoParts(workers=2)
+        for key in "abcd":
+            work.queue.add(key)
+        await work.run(60)
+        assert work.done == [f"{key} {part}" for pair in ("ab", "cd") for part in ("first", "second") for key in pair]
+
+    run_virtual(main())
+
+
+def test_what_is_not_urgent_goes_on_however_much_is() -> None:
+    async def main() -> None:
+        work = TwoParts(workers=1)
+        work.queue.add("z")
+        for key in "abcdefghijklmnop":
+            work.queue.add(key, urgent=True)
+        await work.run(60)
+        assert work.done.index("z first") < work.done.index("j first")
+        assert work.done.index("a second") < work.done.index("p first")
+
+    run_virtual(main())
+
+
+def test_as_many_work_at_once_after_some_gave_way_as_before() -> None:
+    async def main() -> None:
+        work = TwoParts(workers=3)
+        for key in "abcdefghi":
+            work.queue.add(key, urgent=True)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work.workers.run())
+            await asyncio.sleep(60)
+            work.most_first = work.most_second = 0
+            for key in "ABCDEFGHI":
+                work.queue.add(key)
+            await asyncio.sleep(60)
+            task.cancel()
+        assert (work.most_first, work.most_second) == (3, 3)
+
+    run_virtual(main())
+
+
+def test_a_stop_lets_those_finish_that_gave_way() -> None:
+    async def main() -> None:
+        work = TwoParts(workers=5)
+        for key in "abcdefghijklmno":
+            work.queue.add(key, urgent=True)
+        # Two rounds of five are through their first part; the third is in it.
+        await work.run(2.5)
+        assert {f"{key} second" for key in "abcdefghijklmno"} <= set(work.done)
+
+    run_virtual(main())

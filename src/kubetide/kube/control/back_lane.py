@@ -1,0 +1,48 @@
+"""The lane of work that can wait: wide while nothing is urgent, and narrow, but never closed, while something is.
+
+Who reports what is done gives way to who has yet to do something, and is not forgotten for it: whoever came first goes
+first, and what is under way is not interrupted.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+
+class BackLane:
+    """Lets `wide` through at a time, or `narrow` while it is not `calm`; `move` tells it that calm has come."""
+
+    def __init__(self, calm: Callable[[], bool], *, wide: int, narrow: int) -> None:
+        self._calm = calm
+        self._wide, self._narrow = wide, narrow
+        self._inside = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def __len__(self) -> int:
+        return self._inside + len(self._waiting)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn, which lasts as long as the block."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self.move()
+        try:
+            await turn
+            yield
+        finally:
+            if not turn.cancelled():
+                self._inside -= 1
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            self.move()
+
+    def move(self) -> None:
+        """Let in as many as there is room for."""
+        while self._waiting and self._inside < (self._wide if self._calm() else self._narrow):
+            turn = self._waiting.popleft()
+            # One that was cancelled in this iteration of the loop has not had the time to leave.
+            if not turn.cancelled():
+                turn.set_result(None)
+                self._inside += 1

@@ -207,6 +207,20 @@ class _JumpingSelector(selectors.BaseSelector):
         return self._real.get_map()
 
 
+class _Callback(asyncio.Handle):
+    """A callback that is ready: all that the class above it sets, without asking whether the loop debugs."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], loop: Any, context: Context | None
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._callback, self._args, self._loop = callback, args, loop
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+
 class _Timer(asyncio.TimerHandle):
     """A timer that goes before a later one of the same instant.
 
@@ -241,6 +255,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     _scheduled: list[_Timer]
     _timer_cancelled_count: int
     _stopping: bool
+    _closed: bool
     _debug: bool
 
     def __init__(
@@ -274,11 +289,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Set a timer. Those of one instant ring in the order in which they were set."""
-        self._check_closed()  # type: ignore[attr-defined]
+        if self._closed:
+            self._check_closed()  # type: ignore[attr-defined]
         timer = _Timer(when, callback, args, self, copy_context() if context is None else context)
         timer.order = self._timers_set = self._timers_set + 1
         heapq.heappush(self._scheduled, timer)
         return timer
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Let a callback run in the next iteration."""
+        if self._closed or self._debug:
+            return super().call_soon(callback, *args, context=context)
+        handle = _Callback(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None

@@ -23,26 +23,26 @@ class BackLane:
         return self._inside + len(self._waiting)
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn, which lasts as long as the block."""
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    async def passing(self) -> AsyncIterator[None]:
+        """Wait for room in the lane, and take it while the block lasts."""
+        entry = asyncio.get_running_loop().create_future()
+        self._waiting.append(entry)
         self.move()
         try:
-            await turn
+            await entry
             yield
         finally:
-            if not turn.cancelled():
+            if not entry.cancelled():
                 self._inside -= 1
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
+            elif entry in self._waiting:
+                self._waiting.remove(entry)
             self.move()
 
     def move(self) -> None:
         """Let in as many as there is room for."""
         while self._waiting and self._inside < (self._wide if self._calm() else self._narrow):
-            turn = self._waiting.popleft()
+            entry = self._waiting.popleft()
             # One that was cancelled in this iteration of the loop has not had the time to leave.
-            if not turn.cancelled():
-                turn.set_result(None)
+            if not entry.cancelled():
+                entry.set_result(None)
                 self._inside += 1

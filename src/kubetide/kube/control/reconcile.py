@@ -114,7 +114,7 @@ class Workers(Generic[K]):
             return
         self._start()
         try:
-            async with self._lane.turn():
+            async with self._lane.passing():
                 yield
         finally:
             self._surplus += 1

@@ -43,9 +43,9 @@ RULES: Final = (
     *(f"{centre} + {width:g} errors" for centre in CENTRES for width in WIDTHS),
 )
 """What a level may follow from; with each of the holds it is a candidate."""
-LATE_PRICE: Final = 25.0
+LATE_PRICE: Final = 40.0
 """Replica-steps that one replica-step of late or lost work costs."""
-REVERSAL_PRICE: Final = 8.0
+REVERSAL_PRICE: Final = 12.0
 """Steps of the workload's usual cost that a change of direction costs."""
 WORTHWHILE: Final = 0.1
 """The share of the replicas that a fall must save: the HPA's own tolerance."""

@@ -83,7 +83,7 @@ class Durations(Collector):
         bucket = bisect_left(self._edges, seconds)
         self._counts[labels][bucket] += times
         self._seconds[labels] += times * seconds
-        if (ids := tracing.current_ids()) is not None:
+        if tracing.CURRENT.get() is not None and (ids := tracing.current_ids()) is not None:
             self._exemplars[labels, bucket] = Exemplar({"trace_id": ids["trace_id"]}, seconds)
 
     def collect(self) -> Iterable[Metric]:

@@ -61,7 +61,7 @@ class Span:
 
 
 _tracer: ContextVar["Tracer | None"] = ContextVar("kubetide_tracer", default=None)
-_current: ContextVar[Span | None] = ContextVar("kubetide_span", default=None)
+CURRENT: ContextVar[Span | None] = ContextVar("kubetide_span", default=None)
 _UNTRACED: AbstractContextManager[None] = nullcontext()
 
 
@@ -72,7 +72,7 @@ def is_on() -> bool:
 
 def current_ids() -> Mapping[str, str] | None:
     """Return `trace_id` and `span_id` of the decision that is being made, or None."""
-    span = _current.get()
+    span = CURRENT.get()
     return span.ids if span is not None and span.open else None
 
 
@@ -87,31 +87,31 @@ def _opened(tracer: "Tracer", name: str, attributes: Mapping[str, Any]) -> Itera
     from opentelemetry.context import Context
     from opentelemetry.trace import set_span_in_context
 
-    above = _current.get()
+    above = CURRENT.get()
     below = Context() if above is None else set_span_in_context(above._span, Context())
     opened = Span(tracer.start_span(name, below))
     opened.annotate(attributes)
-    token = _current.set(opened)
+    token = CURRENT.set(opened)
     try:
         yield
     except Exception as error:
         opened.fail(error)
         raise
     finally:
-        _current.reset(token)
+        CURRENT.reset(token)
         opened.end()
 
 
 def annotate(**attributes: Any) -> None:
     """Add to the decision that is being made what was decided and why, as `kubetide.NAME`."""
-    span = _current.get()
+    span = CURRENT.get()
     if span is not None and span.open:
         span.annotate(attributes)
 
 
 def failed(error: BaseException) -> None:
     """Mark the decision that is being made as failed."""
-    span = _current.get()
+    span = CURRENT.get()
     if span is not None and span.open:
         span.fail(error)
 

@@ -32,6 +32,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from kubetide.clock import LoopClock
+from kubetide.embedded.sim.time.handles import Callback, Timer
 from kubetide.embedded.sim.time.realtime import RealTimers
 from kubetide.errors import KubetideError
 
@@ -207,52 +208,12 @@ class _JumpingSelector(selectors.BaseSelector):
         return self._real.get_map()
 
 
-class _Callback(asyncio.Handle):
-    """A callback that is ready: all that the class above it sets, without asking whether the loop debugs."""
-
-    __slots__ = ()
-
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], loop: Any, context: Context | None
-    ) -> None:
-        self._context = copy_context() if context is None else context
-        self._callback, self._args, self._loop = callback, args, loop
-        self._cancelled = False
-        self._repr = self._source_traceback = None
-
-
-class _Timer(asyncio.TimerHandle):
-    """A timer that goes before a later one of the same instant.
-
-    In real time two timers hardly ever meet. In virtual time thousands do (every pod that starts takes a second), and
-    a heap that compares times alone would let any unrelated timer reshuffle them, and with them the whole history.
-    """
-
-    __slots__ = ("order",)
-    order: int
-    _when: float
-    _scheduled: bool
-
-    def __init__(
-        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: Any, context: Context
-    ) -> None:
-        # All that the two classes above it set, without asking whether the loop debugs.
-        self._when = when
-        self._callback, self._args, self._loop, self._context = callback, args, loop, context
-        self._cancelled, self._scheduled = False, True
-        self._repr = self._source_traceback = None
-
-    def __lt__(self, other: "_Timer") -> bool:  # type: ignore[override]  # this loop makes no other timers
-        at, others = self._when, other._when
-        return at < others or (at == others and self.order < other.order)
-
-
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop itself. `start` is the date of its second zero."""
 
     # asyncio's own, in every release since 3.4
     _ready: "deque[asyncio.Handle]"
-    _scheduled: list[_Timer]
+    _scheduled: list[Timer]
     _timer_cancelled_count: int
     _stopping: bool
     _closed: bool
@@ -291,7 +252,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Set a timer. Those of one instant ring in the order in which they were set."""
         if self._closed:
             self._check_closed()  # type: ignore[attr-defined]
-        timer = _Timer(when, callback, args, self, copy_context() if context is None else context)
+        timer = Timer(when, callback, args, self, copy_context() if context is None else context)
         timer.order = self._timers_set = self._timers_set + 1
         heapq.heappush(self._scheduled, timer)
         return timer
@@ -302,7 +263,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Let a callback run in the next iteration."""
         if self._closed or self._debug:
             return super().call_soon(callback, *args, context=context)
-        handle = _Callback(callback, args, self, context)
+        handle = Callback(callback, args, self, context)
         self._ready.append(handle)
         return handle
 

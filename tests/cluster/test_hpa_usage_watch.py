@@ -16,6 +16,7 @@ from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.world import DEPLOYMENTS
 from kubetide.errors import Unavailable
+from kubetide.hpa.core.takeover import BUILT_IN_MANAGER
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response, Transport
@@ -257,41 +258,56 @@ class Noted(WatchedUsage):
         return answer
 
 
-@pytest.mark.parametrize("meanwhile", ["nothing", "labelled", "scaled"])
+@asynccontextmanager
+async def at_rest(cluster: SimCluster, transport: Noted, count: int, **changes: Any) -> AsyncIterator[list[str]]:
+    """Run an HPA controller over workloads at their target; what it asks for is noted from here on."""
+    names = [f"web-{number}" for number in range(count)]
+    for name in names:
+        await cluster.apply(make_deployment(name, replicas=1, cpu="200m", memory="16Mi"))
+        await cluster.apply(make_hpa(name, target=name, minimum=1, maximum=2, cpu_percent=50))
+        cluster.set_usage("default", name, cpu=0.1)
+    rng = random.Random(1)
+    client = Client(transport, clock=cluster.clock, rng=rng)
+    world = Dependencies(client=client, clock=cluster.clock, telemetry=Telemetry(), rng=rng)
+    given = settings(watch_usage=True, scale_watch_from=1, cpu_initialization_period=timedelta(0), **changes)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(part.run()) for part in build("hpa", world, given)]
+        await cluster.run_for(timedelta(minutes=4))
+        transport.requests.clear()
+        yield names
+        for task in tasks:
+            task.cancel()
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "changed", "scaled", "taken"])
 def test_a_step_reads_its_own_pods_and_writes_the_scale_that_is_followed(meanwhile: str) -> None:
     async def main(cluster: SimCluster) -> list[tuple[str, str, str]]:
-        names = [f"web-{number}" for number in range(3)]
-        for name in names:
-            await cluster.apply(make_deployment(name, replicas=1, cpu="200m", memory="16Mi"))
-            await cluster.apply(make_hpa(name, target=name, minimum=1, maximum=3, cpu_percent=50))
-            cluster.set_usage("default", name, cpu=0.1)
-        transport, rng = Noted(cluster.transport()), random.Random(1)
-        client = Client(transport, clock=cluster.clock, rng=rng)
-        world = Dependencies(client=client, clock=cluster.clock, telemetry=Telemetry(), rng=rng)
-        given = settings(watch_usage=True, scale_watch_from=1, cpu_initialization_period=timedelta(0))
+        def stored() -> dict[str, Any]:
+            found = cluster.world.get(DEPLOYMENTS, StoreKey("default", "web-1"))
+            assert found is not None
+            return found
 
         def interfere() -> None:
-            stored = cluster.world.get(DEPLOYMENTS, StoreKey("default", "web-1"))
-            assert stored is not None
+            old = stored()
+            spec, meta = dict(old["spec"]), dict(old["metadata"])
             if meanwhile == "scaled":
-                cluster.world.put_spec(DEPLOYMENTS, stored, {**stored["spec"], "replicas": 2})
+                spec["replicas"] = 2
             else:
-                cluster.world.put_spec(DEPLOYMENTS, stored, {**stored["spec"], "minReadySeconds": 1})
+                spec["minReadySeconds"] = 1
+            if meanwhile == "taken":
+                at = cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+                by = {"manager": BUILT_IN_MANAGER, "operation": "Update", "subresource": "scale", "time": at}
+                meta["managedFields"] = [by]
+            cluster.world.put_spec(DEPLOYMENTS, old, spec, meta)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(part.run()) for part in build("hpa", world, given)]
-            await cluster.run_for(timedelta(minutes=4))
+        transport = Noted(cluster.transport())
+        async with at_rest(cluster, transport, 3, take_over=False):
             transport.before_scale = interfere if meanwhile != "nothing" else None
-            transport.requests.clear()
             cluster.set_usage("default", "web-1", cpu=0.19)
             while not any(path.endswith("/scale") for _, path, _ in transport.requests):
                 await cluster.run_for(timedelta(seconds=0.25))
             await cluster.run_for(timedelta(seconds=3))
-            for task in tasks:
-                task.cancel()
-        stored = cluster.world.get(DEPLOYMENTS, StoreKey("default", "web-1"))
-        assert stored is not None
-        assert stored["spec"]["replicas"] == 2
+        assert stored()["spec"]["replicas"] == (1 if meanwhile == "taken" else 2)
         return transport.requests
 
     requests = run(main, scenario=FRESH, nodes=2)
@@ -301,8 +317,10 @@ def test_a_step_reads_its_own_pods_and_writes_the_scale_that_is_followed(meanwhi
     expected = {
         "nothing": ["PUT 200"],
         # The version that was seen is refused; what is there then is read, and all is decided anew.
-        "labelled": ["PUT 409", "GET 200", "PUT 200"],
+        "changed": ["PUT 409", "GET 200", "PUT 200"],
         "scaled": ["PUT 409", "GET 200"],
+        # It was the built-in controller that wrote: then it is not ours to act.
+        "taken": ["PUT 409", "GET 200"],
     }
     assert scale[: len(expected[meanwhile])] == expected[meanwhile]
     assert scale.count("PUT 200") == expected[meanwhile].count("PUT 200")
@@ -319,24 +337,11 @@ class Slow(Noted):
 
 def test_of_many_that_step_at_once_all_are_scaled_before_most_say_so() -> None:
     async def main(cluster: SimCluster) -> list[str]:
-        names = [f"web-{number}" for number in range(40)]
-        for name in names:
-            await cluster.apply(make_deployment(name, replicas=1, cpu="200m", memory="16Mi"))
-            await cluster.apply(make_hpa(name, target=name, minimum=1, maximum=2, cpu_percent=50))
-            cluster.set_usage("default", name, cpu=0.1)
-        transport, rng = Slow(cluster.transport()), random.Random(1)
-        client = Client(transport, clock=cluster.clock, rng=rng)
-        world = Dependencies(client=client, clock=cluster.clock, telemetry=Telemetry(), rng=rng)
-        given = settings(watch_usage=True, scale_watch_from=1, cpu_initialization_period=timedelta(0))
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(part.run()) for part in build("hpa", world, given)]
-            await cluster.run_for(timedelta(minutes=4))
-            transport.requests.clear()
+        transport = Slow(cluster.transport())
+        async with at_rest(cluster, transport, 40) as names:
             for name in names:
                 cluster.set_usage("default", name, cpu=0.19)
             await cluster.run_for(timedelta(seconds=40))
-            for task in tasks:
-                task.cancel()
         return [path.rpartition("/")[2] for method, path, _ in transport.requests if method == "PUT 200"]
 
     written = run(main, scenario=FRESH, nodes=4)

@@ -143,18 +143,13 @@ class Reconciler:
         if state.rest is not None and await self._rests(hpa, state, state.rest, seen, started):
             return period
         seen, decision = await self._decide(hpa, state, overrides, period, seen, request)
-        stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=decision.rescale)
-        self._announce(hpa, state, stance, overrides)
-        if stance.acts and self._is_there(hpa):
-            try:
-                outcome, problem, rescaled = await self._apply(hpa, state, decision, seen)
-            except ScaleOutdated:
-                seen = await self._observer.observe(hpa, request, await self._observer.scale_of(hpa, live=True))
-                decision = self._decision(seen.observation, state)
-                outcome, problem, rescaled = await self._apply(hpa, state, decision, seen)
-        else:
-            outcome = replace(conclude(decision), memory=decision.memory, action="none")
-            problem, rescaled = outcome.problem, False
+        try:
+            stance, outcome, problem, rescaled = await self._act(hpa, state, overrides, decision, seen)
+        except ScaleOutdated:
+            # Whoever wrote meanwhile may be the built-in controller: whether to act is asked anew as well.
+            seen = await self._observer.observe(hpa, request, await self._observer.scale_of(hpa, live=True))
+            decision = self._decision(seen.observation, state)
+            stance, outcome, problem, rescaled = await self._act(hpa, state, overrides, decision, seen)
         state.memory = outcome.memory
         state.rest = None
         if stance.acts and not stance.warn and overrides is NO_OVERRIDES and problem is None:
@@ -178,6 +173,22 @@ class Reconciler:
                 "reconcile ended with a problem", autoscaler=str(key), kind=str(problem.kind), error=problem.message
             )
         return period
+
+    async def _act(
+        self,
+        hpa: HorizontalPodAutoscaler,
+        state: HpaState,
+        overrides: Overrides,
+        decision: ScaleDecision,
+        seen: Observed,
+    ) -> tuple[Stance, Conclusion, HpaProblem | None, bool]:
+        """Apply a decision where it is ours to act; raise ScaleOutdated, with nothing written, as the writer does."""
+        stance = await self._built_in.stance(hpa, overrides, seen.target, rescale=decision.rescale)
+        self._announce(hpa, state, stance, overrides)
+        if stance.acts and self._is_there(hpa):
+            return stance, *await self._apply(hpa, state, decision, seen)
+        outcome = replace(conclude(decision), memory=decision.memory, action="none")
+        return stance, outcome, outcome.problem, False
 
     def _is_there(self, hpa: HorizontalPodAutoscaler) -> bool:
         found = self._hpas.store.get(key_of(hpa))

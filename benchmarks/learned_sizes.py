@@ -32,9 +32,9 @@ from kubetide.vpa.recommender.core.adaptive.learned import LearnedSizes
 from kubetide.vpa.recommender.core.adaptive.saved import state_text
 from kubetide.vpa.recommender.core.checkpoint import checkpoints
 from kubetide.vpa.recommender.core.entities import VpaState
-from kubetide.vpa.recommender.core.feeding import UsageBatch, feed
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.recommend import Options, recommend
+from kubetide.vpa.recommender.core.usage.feeding import UsageBatch, feed
 
 START = datetime(2026, 1, 5, 0, 30, tzinfo=UTC)
 CONTAINERS = ("app", "proxy")

@@ -46,10 +46,10 @@ from kubetide.vpa.core.policy import Recommended
 from kubetide.vpa.recommender.core.aggregate import CPU_BUCKETS, MEMORY_BUCKETS
 from kubetide.vpa.recommender.core.checkpoint import Checkpoint, checkpoints, status_body
 from kubetide.vpa.recommender.core.entities import Window
-from kubetide.vpa.recommender.core.feeding import feed, gather
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.recommend import recommend
 from kubetide.vpa.recommender.core.status import recommendation_body
+from kubetide.vpa.recommender.core.usage.feeding import feed, gather
 from kubetide.vpa.recommender.load import VPAS_PER_TURN
 from kubetide.vpa.recommender.loop import Recommender
 from kubetide.vpa.recommender.settings import RecommenderSettings

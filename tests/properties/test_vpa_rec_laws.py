@@ -11,9 +11,9 @@ from kubetide.api.values.selectors import parse_selector
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.recommender.core.checkpoint import checkpoints
 from kubetide.vpa.recommender.core.entities import VpaState
-from kubetide.vpa.recommender.core.feeding import claim_windows
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.recommend import Options, merge_rows, recommend, rows_of
+from kubetide.vpa.recommender.core.usage.feeding import claim_windows
 
 START = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
 LABELS = [

@@ -21,12 +21,12 @@ from kubetide.replay.core.history import Change, RecordedCluster
 from kubetide.vpa.core.policy import Recommended, recommendations
 from kubetide.vpa.recommender.core.aggregate import Tuning
 from kubetide.vpa.recommender.core.entities import VpaState
-from kubetide.vpa.recommender.core.feeding import PodFeed, feed, feed_oom, gather
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, Seen, from_pod, from_update
 from kubetide.vpa.recommender.core.recommend import Options, recommend
 from kubetide.vpa.recommender.core.significance import can_wait, requests_of
 from kubetide.vpa.recommender.core.status import recommendation_body
+from kubetide.vpa.recommender.core.usage.feeding import PodFeed, feed, feed_oom, gather
 
 _PENDING = "Pending"
 _SCALED = ("Deployment", "StatefulSet")

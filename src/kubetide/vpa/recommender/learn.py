@@ -18,11 +18,14 @@ from kubetide.log import get_logger
 from kubetide.vpa.core.compat import PODS_LEAVE_AFTER_SAMPLES
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.recommender.core.adaptive.learned import LearnedSizes
-from kubetide.vpa.recommender.core.columns import ColumnRows
 from kubetide.vpa.recommender.core.coordination.coordinated import CoordinatedSizes
 from kubetide.vpa.recommender.core.evidence.heaps import HeapWatch, never_shrinking
 from kubetide.vpa.recommender.core.evidence.node_signals import SignalEffects, SignalRules, with_signals
-from kubetide.vpa.recommender.core.feeding import (
+from kubetide.vpa.recommender.core.groups import scopes_of
+from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.oom import Oom, OomRule, raised
+from kubetide.vpa.recommender.core.usage.columns import ColumnRows
+from kubetide.vpa.recommender.core.usage.feeding import (
     NO_BOUNDS,
     PodFeed,
     Refused,
@@ -33,10 +36,7 @@ from kubetide.vpa.recommender.core.feeding import (
     gather,
     missed,
 )
-from kubetide.vpa.recommender.core.groups import scopes_of
-from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.oom import Oom, OomRule, raised
-from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
+from kubetide.vpa.recommender.core.usage.plausible import Bounds, RefusalReason
 from kubetide.vpa.recommender.observer import Observer
 from kubetide.vpa.recommender.prometheus import PrometheusHistory, load_history
 from kubetide.vpa.recommender.settings import RecommenderSettings

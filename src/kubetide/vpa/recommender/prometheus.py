@@ -29,7 +29,6 @@ from kubetide.stats.instants import MICROSECOND, microseconds
 from kubetide.stats.prometheus_ranges import PrometheusAnswer, Slice, slice_points, slices
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.policy import CPU, MEMORY
-from kubetide.vpa.recommender.core.feeding import NO_BOUNDS, Refused
 from kubetide.vpa.recommender.core.history.prometheus_queries import (
     FIRST_SLICE_POINTS,
     Series,
@@ -41,8 +40,9 @@ from kubetide.vpa.recommender.core.history.prometheus_queries import (
     read_series,
 )
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
 from kubetide.vpa.recommender.core.samples import Mask
+from kubetide.vpa.recommender.core.usage.feeding import NO_BOUNDS, Refused
+from kubetide.vpa.recommender.core.usage.plausible import Bounds, RefusalReason
 from kubetide.vpa.recommender.settings import RecommenderSettings, prometheus_duration
 
 log = get_logger("vpa.history")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from kubetide.api.objects.vpa import AUTO, IN_PLACE, IN_PLACE_OR_RECREATE, INITIAL, OFF, RECREATE
 from kubetide.vpa.core.policy import CPU, MEMORY, RESOURCES, Recommended
 from kubetide.vpa.recommender.core.entities import VpaState, oldest
-from kubetide.vpa.recommender.core.plausible import RefusalReason
+from kubetide.vpa.recommender.core.usage.plausible import RefusalReason
 from kubetide.vpa.recommender.quality import PREFIX as QUALITY_PREFIX
 from kubetide.vpa.recommender.quality import Quality, size_log2
 

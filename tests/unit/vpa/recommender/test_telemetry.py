@@ -12,8 +12,8 @@ from kubetide.api.values.selectors import parse_selector
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.core.policy import CPU, MEMORY, Recommended
 from kubetide.vpa.recommender.core.entities import VpaState
-from kubetide.vpa.recommender.core.feeding import PodFeed
 from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.usage.feeding import PodFeed
 from kubetide.vpa.recommender.telemetry import RecommenderTelemetry, Review
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)

@@ -20,9 +20,9 @@ import numpy as np
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.metrics import PodSignals
 from kubetide.stats.buckets import Floats, Ints
-from kubetide.vpa.recommender.core.feeding import UsageBatch
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.samples import Mask
+from kubetide.vpa.recommender.core.usage.feeding import UsageBatch
 
 AT_LIMIT: Final = 0.95
 """Of its limit: who uses that much may have wanted more."""

@@ -9,8 +9,8 @@ from kubetide.api.objects.core import Pod
 from kubetide.api.objects.metrics import PodMetrics, PodSignals
 from kubetide.api.values.codec import convert
 from kubetide.vpa.recommender.core.evidence.node_signals import SignalEffects, SignalRules, with_signals
-from kubetide.vpa.recommender.core.feeding import PodFeed, UsageBatch, gather
 from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.usage.feeding import PodFeed, UsageBatch, gather
 from kubetide.vpa.recommender.observer import slim
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)

@@ -18,7 +18,7 @@ from kubetide.vpa.recommender.core.history.prometheus_queries import (
     read_series,
 )
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.plausible import Bounds
+from kubetide.vpa.recommender.core.usage.plausible import Bounds
 from kubetide.vpa.recommender.prometheus import PrometheusHistory, load_history
 from kubetide.vpa.recommender.settings import RecommenderSettings
 

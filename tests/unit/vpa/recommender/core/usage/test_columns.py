@@ -13,10 +13,10 @@ from kubetide.api.objects.core import Container, Pod, PodSpec
 from kubetide.api.objects.meta import ObjectKey, ObjectMeta
 from kubetide.api.objects.metrics import PodMetrics, UsageColumns, UsagePages
 from kubetide.api.values.codec import decode
-from kubetide.vpa.recommender.core.columns import ColumnRows, listed
-from kubetide.vpa.recommender.core.feeding import NO_BOUNDS, PodFeed, UsageBatch, gather
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.plausible import Bounds, RefusalReason
+from kubetide.vpa.recommender.core.usage.columns import ColumnRows, listed
+from kubetide.vpa.recommender.core.usage.feeding import NO_BOUNDS, PodFeed, UsageBatch, gather
+from kubetide.vpa.recommender.core.usage.plausible import Bounds, RefusalReason
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 Drawn = dict[str, dict[str, list[tuple[int, int]]]]

@@ -22,13 +22,13 @@ from kubetide.stats.buckets import Floats, Ints
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.core.policy import CPU, MEMORY
 from kubetide.vpa.core.sidecars import without_sidecars
-from kubetide.vpa.recommender.core.columns import ColumnRows, listed
 from kubetide.vpa.recommender.core.entities import VpaState, Window
 from kubetide.vpa.recommender.core.groups import Scopes
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.core.oom import Oom, request_source
-from kubetide.vpa.recommender.core.plausible import UNCOUNTABLE, Bounds, RefusalReason
 from kubetide.vpa.recommender.core.samples import NO_AGGREGATE, Mask
+from kubetide.vpa.recommender.core.usage.columns import ColumnRows, listed
+from kubetide.vpa.recommender.core.usage.plausible import UNCOUNTABLE, Bounds, RefusalReason
 
 
 @dataclass(frozen=True, slots=True)

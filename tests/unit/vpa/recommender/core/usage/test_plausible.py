@@ -10,9 +10,9 @@ from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.metrics import PodMetrics
 from kubetide.api.values.codec import convert
-from kubetide.vpa.recommender.core.feeding import PodFeed, gather
 from kubetide.vpa.recommender.core.model import Model
-from kubetide.vpa.recommender.core.plausible import Bounds
+from kubetide.vpa.recommender.core.usage.feeding import PodFeed, gather
+from kubetide.vpa.recommender.core.usage.plausible import Bounds
 from kubetide.vpa.recommender.observer import slim
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)

@@ -371,7 +371,8 @@ def _encoded(text: str) -> str:
 def _die_with_parent() -> None:
     if sys.platform == "linux":
         set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+        # At once: a kube-apiserver that is asked to end waits for ever for an etcd that has ended before it.
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 @asynccontextmanager

@@ -35,6 +35,12 @@ async def passing(counter: Callable[[], int], more: int) -> None:
     await until(lambda: counter() > start + more)
 
 
+def share_of(control: ShareControl) -> float:
+    """Return the percentage of the node that best-effort work may fill with its neighbours."""
+    assert control._share is not None
+    return control._share.percent
+
+
 async def test_throttled_neighbours_take_best_effort_work_back_within_a_second_and_calm_returns_it_slowly() -> None:
     with cgroup_tree() as tree:
         threshold = {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 65}
@@ -58,28 +64,28 @@ async def test_throttled_neighbours_take_best_effort_work_back_within_a_second_a
         assert machine.look_at(web) > 0.05
         machine.sync(strategy)
         assert machine.quota(tier) <= CPUS * 65_000
-        seen = [machine.quota(tier)]
-        while seen[-1] > seen[0] / 2 and len(seen) < 40:
+        first, shares = machine.quota(tier), [share_of(control)]
+        while machine.quota(tier) > first / 2 and len(shares) < 40:
             await passing(lambda: tree.periods(web.directory)[0], 4)
             machine.look_at(web)
             machine.sync(strategy)
-            seen.append(machine.quota(tier))
-        assert seen[-1] <= seen[0] / 2
-        assert seen == sorted(seen, reverse=True)
+            shares.append(share_of(control))
+        quota = machine.quota(tier)
+        assert quota <= first / 2
+        # The share only falls; the quota is what the service leaves of it, and its usage has noise.
+        assert shares == sorted(shares, reverse=True)
         periods, used = tree.periods(tier)[0], tree.usage_nanos(tier)
         await asyncio.sleep(0.5)
         passed = tree.periods(tier)[0] - periods
-        assert tree.usage_nanos(tier) - used <= (passed + 2) * seen[-1] * 1000 * 1.25, "the kernel keeps it there"
+        assert tree.usage_nanos(tier) - used <= (passed + 2) * quota * 1000 * 1.25, "the kernel keeps it there"
 
         tree.limit_cpu(web.directory, -1)
         machine.look_at(web)
-        low = control._share
-        assert low is not None
+        low = share_of(control)
         for _ in range(15):
             await passing(lambda: tree.usage_nanos(web.directory), 0)
             assert machine.look_at(web) == 0.0
             control._at = machine.snapshot().now - timedelta(seconds=1)  # a second of the agent, not of the test
             machine.sync(strategy)
-        assert control._share is not None
         # It fell by tens within a second; after a quarter of a minute of calm it is a little up.
-        assert 0 < control._share.percent - low.percent < 10
+        assert 0 < share_of(control) - low < 10

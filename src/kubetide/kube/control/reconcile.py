@@ -9,7 +9,7 @@ What can wait, of a key that is being worked on, gives way to keys that are urge
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,6 +26,8 @@ from kubetide.log import get_logger
 K = TypeVar("K", bound=Hashable)
 
 log = get_logger("reconcile")
+
+_AT_ONCE: AbstractAsyncContextManager[None] = nullcontext()
 
 # Shorter than a Lease's duration less its renew deadline (15 s - 10 s), so that work in flight when leadership is
 # lost has ended before anyone else may begin.
@@ -103,9 +105,13 @@ class Workers(Generic[K]):
                         await asyncio.wait(tuple(self._busy), timeout=self._stop_grace)
                 raise
 
-    @asynccontextmanager
-    async def behind(self) -> AsyncIterator[None]:
+    def behind(self) -> AbstractAsyncContextManager[None]:
         """Do what can wait of the work on a key: behind what is urgent, while another worker stands in for this one."""
+        # Nearly always nothing is urgent, and then nobody has to be asked who works on what.
+        return _AT_ONCE if self.queue.has_nothing_urgent else self._giving_way()
+
+    @asynccontextmanager
+    async def _giving_way(self) -> AsyncIterator[None]:
         task = asyncio.current_task()
         if task is not None and task in self._busy:
             self.queue.relax(self._busy[task])

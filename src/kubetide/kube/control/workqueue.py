@@ -125,12 +125,21 @@ class QueueState(Generic[K]):
         self._running[key] = now
         return key
 
-    def done(self, key: K) -> None:
-        """Give back a key that `take` returned."""
+    def begin(self, key: K, now: float) -> bool:
+        """Take just this key, if nobody works on it and it does not wait for anybody; `done` gives it back."""
+        if key in self._running or key in self.waiting or key in self.urgent:
+            return False
+        self._running[key] = now
+        return True
+
+    def done(self, key: K) -> bool:
+        """Give back a key that `take` returned; return whether it was urgent."""
         self._running.pop(key, None)
+        pressed = key in self.pressing
         self.pressing.discard(key)
         if (urgent := self._again.pop(key, None)) is not None:
             self.add(key, urgent=urgent)
+        return pressed
 
     def next_due(self) -> float | None:
         """Return when the first delayed key becomes due."""
@@ -202,9 +211,14 @@ class WorkQueue(Generic[K]):
         self._wake()
 
     @property
+    def has_nothing_urgent(self) -> bool:
+        """Whether no key that waits or is worked on is urgent."""
+        return not (self._state.urgent or self._state.pressing)
+
+    @property
     def is_calm(self) -> bool:
-        """Whether nothing is urgent: no key that waits or is worked on, or the end of the work is waited for."""
-        return bool(self._hurried) or not (self._state.urgent or self._state.pressing)
+        """Whether nothing is urgent, or the end of the work is waited for."""
+        return bool(self._hurried) or self.has_nothing_urgent
 
     def relax(self, key: K) -> None:
         """Note that what was urgent about a key that is being worked on is done."""
@@ -229,9 +243,12 @@ class WorkQueue(Generic[K]):
         """Ask for work on `key` after `delay` (a number is seconds); an earlier time asked for before stays."""
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         now = self._clock.monotonic()
-        self._state.add_at(key, now + seconds, now)
-        self._wake()
-        self._set_timer(now)
+        due = now + seconds
+        self._state.add_at(key, due, now)
+        if due <= now:
+            self._wake()
+        elif self._timer is None or due < self._timer_due:
+            self._set_timer(now)
 
     def add_rate_limited(self, key: K) -> float:
         """Ask again after a delay that doubles with each failure of `key`; return the seconds."""
@@ -259,10 +276,14 @@ class WorkQueue(Generic[K]):
                 return key
             await self._wait(now)
 
+    def begin(self, key: K) -> bool:
+        """Take just this key, as `get` does the next one; return False if somebody works on it or is about to."""
+        return self._state.begin(key, self._clock.monotonic())
+
     def done(self, key: K) -> None:
-        """Give back a key taken with `get`."""
-        self._state.done(key)
-        self._tell_if_calm()
+        """Give back a key taken with `get` or `begin`."""
+        if self._state.done(key):
+            self._tell_if_calm()
         self._given_back.set()
         self._wake()
 
@@ -282,7 +303,8 @@ class WorkQueue(Generic[K]):
     async def _wait(self, now: float) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
-        self._set_timer(now)
+        if self._timer is None:  # else it is set for the first key already
+            self._set_timer(now)
         try:
             await waiter
         except asyncio.CancelledError:
@@ -300,9 +322,10 @@ class WorkQueue(Generic[K]):
 
     def _wake(self) -> None:
         """Wake as many as there are keys for."""
-        keys = len(self._state)
-        if keys and self._waiters:
-            while self._waiters and self._woken < keys:
+        state, waiters = self._state, self._waiters
+        if waiters and (state.waiting or state.urgent):
+            keys = len(state)
+            while waiters and self._woken < keys:
                 self._wake_one()
 
     def _wake_one(self) -> None:
@@ -313,13 +336,13 @@ class WorkQueue(Generic[K]):
             self._woken += 1
 
     def _set_timer(self, now: float) -> None:
-        """Let the first delayed key wake somebody, if somebody waits."""
-        if not self._waiters:
-            return
+        """Let the first delayed key wake somebody, if somebody waits; who waits next sets a timer that was dropped."""
         due = self._state.next_due()
         if due is None or (self._timer is not None and self._timer_due <= due):
             return
         self._drop_timer()
+        if not self._waiters:
+            return
         self._timer_due = due
         self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._ring)
 

@@ -134,3 +134,24 @@ def test_only_as_many_workers_wake_as_there_are_keys() -> None:
                 task.cancel()
 
     run_virtual(main(), limit=timedelta(minutes=1))
+
+
+def test_a_key_that_somebody_begins_is_worked_on_by_nobody_else_and_comes_again_if_it_was_added_meanwhile() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
+        assert queue.begin("a")
+        assert not queue.begin("a")
+        queue.add("a")
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(queue.get())
+            await asyncio.sleep(1)
+            assert not waiting.done()
+            queue.done("a")
+            assert await waiting == "a"
+        queue.add("b")
+        assert not queue.begin("b")  # a worker is about to
+        queue.add("c", urgent=True)
+        assert not queue.begin("c")
+        assert (await queue.get(), await queue.get()) == ("c", "b")
+
+    run_virtual(main())

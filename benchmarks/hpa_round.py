@@ -249,7 +249,8 @@ def controller(
         running.note_reconciles()
         if way == BASELINE:
             # The baseline: no list that others could use, so every autoscaler asks for its own pods.
-            running._metrics._scopes = lambda namespace: []  # type: ignore[method-assign]
+            running._metrics._scopes = lambda namespace: ()  # type: ignore[method-assign]
+            running._reconciler._alone.applies = False
         task = asyncio.get_running_loop().create_task(running.run())
         # The first reconcile of each writes its status; measured is what comes after.
         await _until(lambda: sum(map(len, running.reconciles.values())) >= 2 * hpas)

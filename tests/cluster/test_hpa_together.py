@@ -1,17 +1,21 @@
 """Autoscalers at rest are looked after together: nothing about them comes out otherwise."""
 
 import gc
+from collections import Counter
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
 
+from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.values.selectors import EVERYTHING
 from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Constant, Step
 from kubetide.embedded.sim.world import DEPLOYMENTS
-from kubetide.hpa.controller import SLOTS
 from kubetide.hpa.metrics_cache import UsageList
+from kubetide.hpa.reconciler import HpaState
+from kubetide.hpa.resting import AT_A_MOMENT, MOMENTS
 from kubetide.hpa.settings import HpaSettings
 from kubetide.testing.builders import make_deployment, make_hpa
 from simulated.autoscaling import Running, autoscaler
@@ -24,12 +28,6 @@ SETTLED = timedelta(minutes=8)
 """After so long pods are no longer starting, and their autoscalers rest."""
 
 
-@pytest.fixture(autouse=True)
-def together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look after few autoscalers as if they were many."""
-    monkeypatch.setattr("kubetide.hpa.controller.TOGETHER_FROM", 1)
-
-
 async def prepare(cluster: SimCluster, *, minutes: float = 0) -> None:
     await cluster.apply(make_deployment("web", replicas=4, cpu="500m", memory="64Mi"))
     await cluster.apply(make_hpa("web", maximum=20, minimum=2, cpu_percent=50))
@@ -39,10 +37,15 @@ async def prepare(cluster: SimCluster, *, minutes: float = 0) -> None:
 
 def resting(running: Running) -> int:
     """Return how many are due together with others."""
-    return sum(state.slot is not None for state in running.controller._states.values())
+    return sum(state.moment is not None for state in running.controller._states.values())
 
 
-def test_sizes_are_those_of_autoscalers_that_are_looked_after_alone() -> None:
+@pytest.mark.parametrize("arrays_from", [pytest.param(1, id="on-arrays"), pytest.param(1000, id="one-by-one")])
+def test_sizes_are_those_of_autoscalers_that_are_looked_after_alone(
+    arrays_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubetide.hpa.resting.ARRAYS_FROM", arrays_from)
+
     def sizes(settings: HpaSettings) -> list[tuple[float, int]]:
         async def main(cluster: SimCluster) -> list[tuple[float, int]]:
             await prepare(cluster, minutes=12)
@@ -110,7 +113,7 @@ def test_what_changes_about_one_at_rest_is_acted_on(change: str) -> None:
 
 
 def test_of_many_each_has_its_reconcile_once_a_period() -> None:
-    count = SLOTS + 20
+    count = MOMENTS + 20
 
     async def main(cluster: SimCluster) -> None:
         for number in range(count):
@@ -120,13 +123,45 @@ def test_of_many_each_has_its_reconcile_once_a_period() -> None:
             cluster.set_load("default", name, Constant(1.0))
         async with autoscaler(cluster, TOGETHER) as running:
             await cluster.run_for(SETTLED)
-            slots = {state.slot for state in running.controller._states.values() if state.slot is not None}
+            moments = Counter(state.moment for state in running.controller._states.values() if state.moment is not None)
             assert resting(running) > 0.9 * count
-            # Jitter spreads them over a fifth of the period, the start over the whole of it.
-            assert len(slots) <= SLOTS
+            # No more moments than their number asks for, but for those that began too late to join one.
+            assert max(moments.values()) <= AT_A_MOMENT
+            assert len(moments) <= 2 * count / AT_A_MOMENT
             turns = running.counted(TURNS)
             await cluster.run_for(timedelta(minutes=2))
             assert running.counted(TURNS) - turns == pytest.approx(8 * count, rel=0.1)
+
+    run(main, nodes=4)
+
+
+def test_nobody_is_lost_where_a_moment_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[float] = []
+
+    async def main(cluster: SimCluster) -> None:
+        for number in range(5):
+            name = f"web-{number}"
+            await cluster.apply(make_deployment(name, replicas=1, cpu="20m", memory="16Mi"))
+            await cluster.apply(make_hpa(name, target=name, maximum=3, cpu_percent=50))
+            cluster.set_load("default", name, Constant(1.0))
+        async with autoscaler(cluster, TOGETHER) as running:
+            await cluster.run_for(SETTLED)
+            assert resting(running) == 5
+            together = running.controller._resting
+            end_all = together._end_all
+
+            async def fail_once(due: Mapping[ObjectKey, HpaState], moment: float) -> None:
+                if not failures:
+                    failures.append(moment)
+                    raise RuntimeError("out of order")
+                await end_all(due, moment)
+
+            monkeypatch.setattr(together, "_end_all", fail_once)
+            turns = running.counted(TURNS)
+            await cluster.run_for(timedelta(minutes=2))
+            assert failures
+            assert running.counted(TURNS) - turns == pytest.approx(8 * 5, abs=5)
+            assert resting(running) == 5
 
     run(main, nodes=4)
 

@@ -46,11 +46,15 @@ class BuiltInWatch:
         self._settings = settings
         self._lease_text = ""
         self._lease_read_at: float | None = None
+        self._of_all: tuple[str, Stance] | None = None
+        """What follows for most autoscalers from the lease, and from which text of it."""
 
     async def stance(
         self, hpa: HorizontalPodAutoscaler, overrides: Overrides, target: ScaleTarget | None, *, rescale: bool
     ) -> Stance:
         """Decide whether to act in this reconcile."""
+        if overrides is NO_OVERRIDES and not rescale and not wrote_ever(hpa.metadata.managed_fields):
+            return await self.stance_of_all()
         told = self._settings.take_over or overrides.managed_by is not None
         runs = "" if told else await self._lease_holder()
         marked = wrote_ever(hpa.metadata.managed_fields)
@@ -61,8 +65,12 @@ class BuiltInWatch:
 
     async def stance_of_all(self) -> Stance:
         """Decide for all that have no annotation and no mark of the built-in controller, and are not rescaled."""
-        signs = Signs(runs="" if self._settings.take_over else await self._lease_holder())
-        return stance(NO_OVERRIDES, signs, take_over=self._settings.take_over, dry_run=self._settings.dry_run)
+        settings = self._settings
+        runs = "" if settings.take_over else await self._lease_holder()
+        if self._of_all is None or self._of_all[0] != runs:
+            found = stance(NO_OVERRIDES, Signs(runs=runs), take_over=settings.take_over, dry_run=settings.dry_run)
+            self._of_all = runs, found
+        return self._of_all[1]
 
     async def compare_versions(self) -> None:
         """Warn where the built-in controller is of another release than the one that is followed."""

@@ -6,14 +6,12 @@ windows and periods are measured by the clock, never in reconciles. A new autosc
 """
 
 import asyncio
-import math
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from kubetide import tracing
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.scheme import HPAS, PODS
@@ -31,7 +29,7 @@ from kubetide.hpa.own_writes import OwnWrites
 from kubetide.hpa.planned_requests import PlannedRequests
 from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.reconciler import HpaState, Reconciler
-from kubetide.hpa.resting import RestingAlone, RestingAutoscalers
+from kubetide.hpa.resting import JITTER, RestingAlone, RestingTogether
 from kubetide.hpa.scale_cache import ScaleWatch
 from kubetide.hpa.scale_writer import ScaleWriter
 from kubetide.hpa.settings import HpaSettings
@@ -59,15 +57,10 @@ if TYPE_CHECKING:
 
 log = get_logger("hpa")
 
-JITTER = (0.9, 1.1)
 SLACK_SECONDS = 0.01
 """Timers may fire this much early."""
 SPREAD_OVER = 1000
 """At a start, this many autoscalers and more are spread over a whole sync period."""
-TOGETHER_FROM = 100
-"""From this many autoscalers on, those at rest are looked after together; for fewer there is nothing to be gained."""
-SLOTS = 100
-"""They are due at so many moments of a sync period only: to wake up costs as much as all there is to do for one."""
 _FOR_ANYBODY: AbstractContextManager[None] = nullcontext()
 
 
@@ -103,7 +96,6 @@ class HpaController(Controller):
         )
         self._nodes = NodeSizes(client, clock=clock)
         self._loop = KeyedLoop(QUEUE_NAME, self.reconcile, clock=clock, workers=settings.workers)
-        self._rest_loop = KeyedLoop("autoscalers at rest", self._reconcile_slot, clock=clock)
         writer.announce(self._loop.queue)
         self._claims, self._history = Claims(), DecisionHistory(settings.history)
         self._instruments = HpaTelemetry(telemetry, self._history, autoscalers=lambda: len(self._states))
@@ -142,17 +134,21 @@ class HpaController(Controller):
             hpas=self._hpas,
             alone=alone,
         )
-        self._resting = RestingAutoscalers(
+        self._resting = RestingTogether(
             clock,
             settings,
+            rng,
+            states=self._states,
+            keys=self._loop,
             hpas=self._hpas,
             built_in=self._built_in,
             own_writes=self._own_writes,
             history=self._history,
             instruments=self._instruments,
             alone=alone,
+            reconciler=self._reconciler,
+            fenced=settings.shards is ShardMode.AUTO,
         )
-        self._slots: dict[float, list[ObjectKey]] = {}
         self._forced: set[ObjectKey] = set()
         self._compat = str(settings.options.compat.version)
         self._hpas.add_handler(self._on_change)
@@ -161,7 +157,7 @@ class HpaController(Controller):
             "hpa",
             clock=clock,
             caches=(self._hpas, self._pods, self._nodes, *planned.caches),
-            loops=(self._loop, self._rest_loop, *(() if past is None else (past.loop,))),
+            loops=(self._loop, self._resting.loop, *(() if past is None else (past.loop,))),
             leadership=leadership,
             sharded=(self._hpas, self._pods, targets),
             background=(
@@ -233,7 +229,7 @@ class HpaController(Controller):
     async def started_leading(self) -> None:
         """Begin with empty memory, as after a restart, and with every autoscaler there is."""
         self._states.clear()
-        self._slots.clear()
+        self._resting.reset()
         self._own_writes.reset()
         await self._begin([hpa for hpa in self._hpas.store.values() if self._is_ours(hpa)])
 
@@ -327,8 +323,8 @@ class HpaController(Controller):
             state = self._states[key] = HpaState(memory_for(hpa, self.acting_since(key.namespace, uid)), started)
         elif not forced and started < state.due - SLACK_SECONDS:
             # A reconcile that was asked for earlier has moved this one.
-            return Result(requeue_after=timedelta(seconds=state.due - started) if state.slot is None else None)
-        state.slot, state.uid = None, uid
+            return Result(requeue_after=timedelta(seconds=state.due - started) if state.moment is None else None)
+        state.moment, state.uid = None, uid
         waited = started - (state.added_at or state.due)
         state.added_at = 0.0
         period = self._settings.sync_period
@@ -343,43 +339,9 @@ class HpaController(Controller):
         self._instruments.added()
         delay = period.total_seconds() * self._rng.uniform(*JITTER)
         state.due = ended + delay
-        many = len(self._states) >= TOGETHER_FROM
-        if many and period == self._settings.sync_period and self._resting.may_look_after(state):
-            self._rest_until(key, state, ended)
+        if period == self._settings.sync_period and self._resting.keep(key, state, ended):
             return Result()
         return Result(requeue_after=timedelta(seconds=delay))
-
-    def _rest_until(self, key: ObjectKey, state: HpaState, now: float) -> None:
-        """Let an autoscaler be due together with others at rest, a little earlier rather than later."""
-        width = self._settings.sync_period.total_seconds() / SLOTS
-        state.slot = state.due = slot = math.floor(state.due / width) * width
-        waiting = self._slots.get(slot)
-        if waiting is None:
-            waiting = self._slots[slot] = []
-            self._rest_loop.add_after(slot, slot - now)
-        waiting.append(key)
-
-    async def _reconcile_slot(self, slot: float) -> Result:
-        """Look after all autoscalers at rest that are due now; who does not rest any more is reconciled by itself."""
-        acts = await self._resting.may_act()
-        waiting = [(key, self._states.get(key)) for key in self._slots.pop(slot, ())]
-        # What was reconciled meanwhile is due some other time.
-        due = {key: state for key, state in waiting if state is not None and state.slot == slot}
-        started = self._clock.monotonic()
-        rested = self._resting.reconcile(due) if acts else frozenset()
-        ended = self._clock.monotonic()
-        tracing.annotate(due=len(due), rested=len(rested), reason="at rest" if acts else "may not act")
-        for key, state in due.items():
-            if key in rested:
-                state.due = ended + self._settings.sync_period.total_seconds() * self._rng.uniform(*JITTER)
-                self._rest_until(key, state, ended)
-            else:
-                state.slot = None
-                self._loop.add(key)
-        if rested:
-            self._instruments.worked(started - slot, (ended - started) / len(due), times=len(rested))
-            self._instruments.added(len(rested))
-        return Result()
 
 
 def _leadership(

@@ -164,7 +164,8 @@ class MetricsReader:
         self._settings = settings
         self._tally = tally
         self._capacity = capacity
-        self._cluster_wide = cluster_wide
+        scope = settings.metrics_scope
+        self._all_at_once = cluster_wide if scope is MetricsScope.AUTO else lambda: scope is MetricsScope.CLUSTER
         self._resource = ResourceMetrics(client)
         self._custom = CustomMetrics(client, rediscover=settings.sync_period)
         self._external = ExternalMetrics(client)
@@ -211,7 +212,7 @@ class MetricsReader:
         """
         scopes: dict[str, set[tuple[str, Selector]]] = defaultdict(set)
         for namespace, selector in wanted:
-            scopes[self._scopes(namespace)[0]].add((namespace, selector))
+            scopes[self._scope(namespace)].add((namespace, selector))
         async with asyncio.TaskGroup() as group:
             for scope, pairs in sorted(scopes.items()):
                 narrow = narrowed({selector for _, selector in pairs})
@@ -220,15 +221,14 @@ class MetricsReader:
                     ask = partial(self._list, scope, text)
                     group.create_task(self._answers.refresh("resource", ("usage", scope), ask, parts))
 
-    def known_usage(self, namespace: str, request: MetricsRequest) -> UsageList | None:
-        """Return the list of usage that a reconcile would be given without asking, if there is one."""
-        scope = self._scopes(namespace)[:1]
-        found: UsageList | None = self._answers.known(("usage", scope[0]), request) if scope else None
+    def ready_usage(self, namespace: str, request: MetricsRequest) -> UsageList | None:
+        """Return the list of usage that all share, if there is one that is good for this request."""
+        found: UsageList | None = self._answers.ready("resource", ("usage", self._scope(namespace)), request)
         return found
 
     async def usage(self, namespace: str, selector: Selector, request: MetricsRequest) -> UsageList | None:
         """Return the list of usage that a reconcile is given, asked for if need be; None if it cannot be read whole."""
-        scope = self._scopes(namespace)[0]
+        scope = self._scope(namespace)
         try:
             return await self._listed(scope, (namespace, selector), request)
         except (KubetideError, TimeoutError):
@@ -238,6 +238,8 @@ class MetricsReader:
         """Return a list with the usage of these pods: the one that all share, or a newer one of few."""
         question = ("usage", scope)
         found: UsageList | None = self._answers.part(question, pods, request)
+        if found is None:
+            found = self._answers.ready("resource", question, request)
         if found is None:
             found = await self._answers.get("resource", question, partial(self._list, scope), request)
         return found
@@ -301,14 +303,13 @@ class MetricsReader:
             "resource", question, lambda: self._resource.pods(namespace, query.selector), request
         )
 
-    def _scopes(self, namespace: str) -> list[str]:
-        match self._settings.metrics_scope:
-            case MetricsScope.NAMESPACE:
-                return [namespace]
-            case MetricsScope.CLUSTER:
-                return ["", namespace]
-            case MetricsScope.AUTO:
-                return ["", namespace] if self._cluster_wide() else [namespace]
+    def _scope(self, namespace: str) -> str:
+        """Return the namespace whose list is asked for; empty for that of the whole cluster."""
+        return "" if self._all_at_once() else namespace
+
+    def _scopes(self, namespace: str) -> tuple[str, ...]:
+        """Return the same, and what is asked for where that list cannot be read."""
+        return ("", namespace) if self._all_at_once() else (namespace,)
 
     async def _list(self, namespace: str, selector: str = "") -> UsageList:
         items, rejected = await self._resource.readable_pods(namespace or None, selector)

@@ -75,7 +75,7 @@ class HpaState:
     """What the last reconcile rested on, if it left everything as it is."""
     target_followed: bool = False
     """The scale of the target was known without asking for it."""
-    slot: float | None = None
+    moment: float | None = None
     """When it is due together with others at rest; None while it is reconciled by itself."""
     row: Row | None = None
 
@@ -227,7 +227,7 @@ class Reconciler:
             return False
         request = MetricsRequest(max_age=self._sync_period, before=state.used, used=used)
         found = await self._alone.look(key_of(hpa), rest, state, scale.target, request)
-        if found is None or not await self._end_at_rest(hpa, state, rest, *found, None, started):
+        if found is None or not await self.end_at_rest(hpa, state, rest, *found, None, started):
             return False
         state.used, state.target_followed = used, not scale.fresh
         return True
@@ -239,9 +239,9 @@ class Reconciler:
         now, memory = self._clock.now(), state.memory
         resting = still_at_rest(rest, seen.observation, memory, self._options, now=now)
         again = partial(self._again, seen.observation, memory, now)
-        return resting is not None and await self._end_at_rest(hpa, state, rest, resting, again, seen.target, started)
+        return resting is not None and await self.end_at_rest(hpa, state, rest, resting, again, seen.target, started)
 
-    async def _end_at_rest(
+    async def end_at_rest(
         self,
         hpa: HorizontalPodAutoscaler,
         state: HpaState,

@@ -38,6 +38,11 @@ class _Answer:
     asked_at: float
     result: "asyncio.Future[Any]"
 
+    @property
+    def is_good(self) -> bool:
+        """Whether it is there, and no failure."""
+        return self.result.done() and self.result.exception() is None
+
 
 class SharedAnswers:
     """Answers that many reconciles use, each autoscaler each answer once.
@@ -73,6 +78,19 @@ class SharedAnswers:
             answer.result.cancel()
         self._answers.clear()
         self._parts.clear()
+
+    def ready(self, api: str, question: Hashable, request: MetricsRequest) -> Any:
+        """Return what `get` would return without waiting for anything; None if it would have to wait."""
+        answer = self._answers.get(question)
+        if answer is None or not answer.is_good:
+            return None
+        again = request.used.get(question) == answer.serial
+        if not again and not request.may_use(question, answer.serial, self._clock.monotonic() - answer.asked_at):
+            return None
+        if not again and self._tally is not None:
+            self._tally.shared(api)
+        request.used[question] = answer.serial
+        return answer.result.result()
 
     async def get(self, api: str, question: Hashable, ask: Callable[[], Awaitable[T]], request: MetricsRequest) -> T:
         """Return the answer to a question: one that is young enough and new to this request, or a fresh one."""
@@ -111,18 +129,10 @@ class SharedAnswers:
 
     def part(self, question: Hashable, part: Hashable, request: MetricsRequest) -> Any:
         """Return the answer to a part of a question, if it is newer than the whole and good for this request."""
+        if not self._parts:
+            return None
         answer, whole = self._parts.get((question, part)), self._answers.get(question)
         if answer is None or (whole is not None and whole.result.done() and whole.serial > answer.serial):
-            return None
-        if not request.may_use(question, answer.serial, self._clock.monotonic() - answer.asked_at):
-            return None
-        request.used[question] = answer.serial
-        return answer.result.result()
-
-    def known(self, question: Hashable, request: MetricsRequest) -> Any:
-        """Return an answer that is there and good for this request, without asking; None if there is none."""
-        answer = self._answers.get(question)
-        if answer is None or not answer.result.done() or answer.result.exception() is not None:
             return None
         if not request.may_use(question, answer.serial, self._clock.monotonic() - answer.asked_at):
             return None

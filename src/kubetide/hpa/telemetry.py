@@ -192,7 +192,6 @@ class HpaTelemetry:
         for side, count in Counter(sides).items():
             self._reconciles.add(seconds, "none", "none", times=count)
             self._metrics.add(seconds, _ACTIONS[side], "none", "Resource", times=count)
-            self._shared.add("resource", times=count)
 
     def rested_alone(self, side: int, seconds: float) -> None:
         """Count one autoscaler with one resource metric found at rest, by what it asks for."""

@@ -1,11 +1,12 @@
-"""What settings of the interpreter do to a controller: the cyclic collector and the seed of string hashes.
+"""What the interpreter does to a controller: its version, the cyclic collector, the seed of string hashes.
 
-    python -m benchmarks.interpreter [--hpas 1000] [--pods 10000] [--rounds 4] [--runs 5] [--python PATH]
+    python -m benchmarks.interpreter [--hpas 1000] [--pods 10000] [--rounds 4] [--runs 5] [--python PATH ...]
 
 The horizontal autoscaler with usage that is new in every sync period, over TLS, against a server in its own process;
 one run of each way in turn, so that what else the machine does meets all of them. Printed are medians with the best
 and the worst run: CPU of the controller per round, CPU of its whole process, and peak memory. `--python` names the
-interpreter of the controllers (it needs the packages of `requirements/image.lock`).
+interpreter of the controllers (it needs the packages of `requirements/runtime.lock`); several are compared with each
+other, each with the collector as `kubetide run` sets it.
 """
 
 import argparse
@@ -56,6 +57,7 @@ COLLECTORS: dict[str, Callable[[], None]] = {
     "rare and frozen": both,
     "off": off,
 }
+AS_RUN = ("rare and frozen", "random")
 WAYS = [*((name, "random") for name in COLLECTORS), ("rare and frozen", "0")]
 
 
@@ -71,9 +73,9 @@ def _collections() -> int:
     return sum(generation["collections"] for generation in gc.get_stats())
 
 
-def run(url: str, collector: str, seed: str, options: argparse.Namespace) -> Raw:
+def run(url: str, python: str, collector: str, seed: str, options: argparse.Namespace) -> Raw:
     """Run one controller as a process of its own."""
-    command = [options.python, "-m", __spec__.name, "--controller", collector, "--url", url]
+    command = [python, "-m", __spec__.name, "--controller", collector, "--url", url]
     command += [f"--{name}={getattr(options, name)}" for name in ("hpas", "pods", "rounds")]
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=900)
@@ -88,7 +90,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--sync-period", type=float, default=5.0)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--python", nargs="+", default=[sys.executable])
     parser.add_argument("--controller", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -100,16 +102,17 @@ def main() -> None:
     serving = context.Process(target=hpa_round.server, args=(far, options.hpas, options.pods, True, True), daemon=True)
     serving.start()
     url = near.recv()
-    found: dict[tuple[str, str], list[Raw]] = {way: [] for way in WAYS}
+    ways = [AS_RUN] if len(options.python) > 1 else WAYS
+    found: dict[tuple[str, str, str], list[Raw]] = {(one, *way): [] for one in options.python for way in ways}
     for number in range(options.runs):
-        for way in WAYS if number % 2 == 0 else reversed(WAYS):
+        for way in found if number % 2 == 0 else reversed(found):
             found[way].append(run(url, *way, options))
     near.send("stop")
     serving.join()
-    print("collector | PYTHONHASHSEED | CPU s/round | CPU s, process | peak MiB | collections")
-    for (collector, seed), runs in found.items():
+    print("interpreter | collector | PYTHONHASHSEED | CPU s/round | CPU s, process | peak MiB | collections")
+    for way, runs in found.items():
         cells = [_spread([one[name] for one in runs]) for name in ("cpu", "process", "memory", "collections")]
-        print(" | ".join((collector, seed, *cells)), flush=True)
+        print(" | ".join((*way, *cells)), flush=True)
 
 
 def _spread(values: list[float]) -> str:

@@ -20,19 +20,16 @@ takes hours of CPU: `--into` keeps every run in a file and goes on from there, `
 """
 
 import argparse
-import json
-import multiprocessing
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
+from benchmarks import pieces
 from benchmarks.plan_model import SHAPES, TOLERANCE, Scenarios
 
 from kubetide import crds
@@ -214,11 +211,6 @@ def report(found: Sequence[Outcome]) -> list[str]:
     return lines
 
 
-def known(path: Path) -> list[Outcome]:
-    """Return the runs that a file holds."""
-    return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -230,28 +222,14 @@ def main() -> None:
     parser.add_argument(
         "--first", type=int, default=0, help="begin with this scenario, where several processes share them"
     )
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--into", type=Path, help="keep runs in this file, and go on from those that it holds")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after this time")
+    pieces.add_options(parser)
     given = parser.parse_args()
     scenarios = Scenarios.draw(given.scenarios, given.seed)
-    found = known(given.into) if given.into else []
-    done, ends = {(one.row, one.policy) for one in found}, time.monotonic() + given.seconds
+    found = pieces.known(given, Outcome)
+    done = {(one.row, one.policy) for one in found}
     wanted = [(row, policy) for row in range(given.first, given.scenarios) for policy in given.policies.split(",")]
-
-    def work() -> Iterator[list[tuple[int, str]]]:
-        left = [each for each in wanted if each not in done]
-        while left and time.monotonic() < ends:
-            yield left[: given.workers]
-            left = left[given.workers :]
-
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        for part in work():
-            for one in pool.map(partial(play, scenarios, given.hours, given.noise), part, chunksize=1):
-                found.append(one)
-                if given.into:
-                    with given.into.open("a") as file:
-                        file.write(json.dumps(asdict(one)) + "\n")
+    left = [work for work in wanted if work not in done]
+    found += pieces.play_all(partial(play, scenarios, given.hours, given.noise), left, given)
     print(f"{len(found)} of {len(wanted)} runs", *report(found), sep="\n")
 
 

@@ -76,8 +76,10 @@ async def test_throttled_neighbours_take_best_effort_work_back_within_a_second_a
         assert shares == sorted(shares, reverse=True)
         periods, used = tree.periods(tier)[0], tree.usage_nanos(tier)
         await asyncio.sleep(0.5)
+        # Usage before periods: what passes between the two looks, a while on a busy machine, must not count as usage.
+        used = tree.usage_nanos(tier) - used
         passed = tree.periods(tier)[0] - periods
-        assert tree.usage_nanos(tier) - used <= (passed + 2) * quota * 1000 * 1.25, "the kernel keeps it there"
+        assert used <= (passed + 2) * quota * 1000 * 1.25, "the kernel keeps it there"
 
         tree.limit_cpu(web.directory, -1)
         machine.look_at(web)

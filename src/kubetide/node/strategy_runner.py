@@ -75,6 +75,9 @@ class QosController:
         )
         enabled = collect_interval >= SHORTEST_COLLECT_INTERVAL
         self.strategies = [one for one in strategies if enabled and _enabled(one, gates)]
+        # Asked once: `isinstance` with a protocol looks up all its members, and syncs come every second.
+        self._observing = {one.name: one for one in self.strategies if isinstance(one, Observing)}
+        self._remembering = {one.name: one for one in self.strategies if isinstance(one, Remembering)}
         self.decisions: dict[str, dict[str, Any]] = {}
         self._running = False
         self._failing: dict[str, str] = {}
@@ -172,9 +175,10 @@ class QosController:
     async def _observed(self, strategy: Strategy, problems: Mapping[str, str] | None = None) -> Snapshot:
         """Return a snapshot with the kernel values that the strategy needs; `problems` tell more about missing ones."""
         snapshot = self._snapshot()
-        if not isinstance(strategy, Observing):
+        observing = self._observing.get(strategy.name)
+        if observing is None:
             return snapshot
-        needs = strategy.needs(snapshot)
+        needs = observing.needs(snapshot)
         if needs is NOTHING:
             return snapshot
         reading = partial(self._read, needs)
@@ -190,8 +194,8 @@ class QosController:
             outcomes = await self._kernel.call(
                 partial(self._executor.apply, plan, strategy.name), f"writing values of {strategy.name}"
             )
-        if isinstance(strategy, Remembering):
-            strategy.applied(plan, outcomes)
+        if strategy.name in self._remembering:
+            self._remembering[strategy.name].applied(plan, outcomes)
         return outcomes
 
     async def _evict(self, strategy: Strategy, plan: Plan) -> list[str]:

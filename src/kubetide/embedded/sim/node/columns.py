@@ -5,6 +5,7 @@ up to date is a few array operations however many processes there are.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,12 @@ _RATED = slice(len(COUNTERS), len(COUNTERS) + len(RATES))
 _AVERAGED = slice(_RATED.stop, _RATED.stop + len(AVERAGES))
 _STALLS = slice(_RATED.stop - 2, _RATED.stop)
 _WINDOWS = np.array([[10.0], [60.0], [300.0]])
+
+
+@lru_cache(maxsize=64)
+def _fading(seconds: float) -> Column:
+    """Return what is left of each average after so many seconds: few lengths, over and over."""
+    return exponential_of(-seconds / _WINDOWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,6 @@ class KernelColumns:
     oom_adjust: Column
 
     def __init__(self, rows: int) -> None:
-        self._fade_seconds = 0.0
-        self._fade: npt.NDArray[np.float64] = np.ones_like(_WINDOWS)
         self.pressed = False
         """Whether anything ever stalled: until then all averages are zero and stay so."""
         self._lay_out(np.zeros((len(NAMES), rows)))
@@ -119,11 +124,9 @@ class KernelColumns:
 
     def fade(self, stalls: npt.NDArray[np.float64], rows: int, seconds: float) -> None:
         """Let the averages of the first `rows` come nearer to rates that lasted so many seconds."""
-        if seconds != self._fade_seconds:
-            self._fade_seconds, self._fade = seconds, exponential_of(-seconds / _WINDOWS)
         averages = self._averages[:, :, :rows]
         averages -= stalls
-        averages *= self._fade
+        averages *= _fading(seconds)
         averages += stalls
 
     def peak(self, name: str, rows: list[int]) -> float:

@@ -103,6 +103,9 @@ def merge_zones(old: Iterable[Raw] | None, new: Iterable[Raw]) -> list[Raw]:
 
 
 def _same_quantity(left: Any, right: Any) -> bool:
+    """Return whether two amounts are equal; the second is our own and valid, so that equal texts are not parsed."""
+    if left == right:
+        return True
     try:
         return parse_quantity(left if left is not None else 0) == parse_quantity(right if right is not None else 0)
     except InvalidInput:
@@ -130,8 +133,9 @@ def _same_zones(old: Iterable[Raw] | None, new: Iterable[Raw] | None) -> bool:
 
 
 def _same_json(left: str, right: str) -> bool:
+    """Return whether two texts say the same; the second is our own and valid, so that equal texts are not decoded."""
     try:
-        return bool(decode_raw(left) == decode_raw(right))
+        return left == right or bool(decode_raw(left) == decode_raw(right))
     except InvalidInput:
         return False
 

@@ -85,7 +85,7 @@ def _stacked(images: list[str], height: int = 240) -> str:
 
 
 def _png(image: str) -> bytes:
-    """Return an SVG image as PNG, on white and twice as large, with the first of some common fonts that is there."""
+    """Return an SVG image as PNG, on white and twice as large, with some common font or any other that is there."""
     try:
         from resvg_py import svg_to_bytes
     except ImportError as error:
@@ -94,7 +94,7 @@ def _png(image: str) -> bytes:
     text = f'<text y="9" font-family="{_FONTS}">x</text>'
     probe = f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{text}</svg>'
     if svg_to_bytes(svg_string=probe) == svg_to_bytes(svg_string=probe.replace(">x<", "> <")):
-        raise InvalidInput(f"there is none of the fonts {_FONTS}: install one, or use -o svg", field="-o png")
+        raise InvalidInput("there is no font: install one, such as DejaVu Sans, or use -o svg", field="-o png")
     return bytes(svg_to_bytes(svg_string=named, background="#ffffff", zoom=2.0))
 
 

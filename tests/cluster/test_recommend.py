@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.transport import Response, Transport
-from kubetide.recommend.cluster import Selection
+from kubetide.recommend.cluster import Selection, kind_named
 from kubetide.recommend.core.money import Price
 from kubetide.recommend.core.patches import layout, patch, vpas
 from kubetide.recommend.core.rows import Row, rows
 from kubetide.recommend.gathering import Gathered, Sources, gather
+from kubetide.recommend.manifest_edits import edit_repository
 from kubetide.recommend.metrics_usage import Watch
 from kubetide.recommend.opencost import averaged
 from kubetide.recommend.outputs.table import table
@@ -104,6 +106,16 @@ def test_every_kind_gets_a_row_and_what_is_owned_gets_none() -> None:
             client, cluster.clock, Selection(labels="app=web", kinds=frozenset({"deployment"})), Sources()
         )
         assert [row.name for row in made(only)] == ["web"]
+        for text, name in (
+            ("deploy", "web"),
+            ("Deployment", "web"),
+            ("deployments.apps", "web"),
+            ("rollouts", "canary"),
+            ("rollout.argoproj.io", "canary"),
+            ("sts", "db"),
+        ):
+            only = await gather(client, cluster.clock, Selection(kinds=frozenset({kind_named(text)})), Sources())
+            assert [row.name for row in made(only)] == [name]
         with pytest.raises(
             InvalidInput, match="--kind: no workload is of kind 'pod'; there are: CronJob, DaemonSet, De"
         ):
@@ -188,6 +200,29 @@ def test_a_custom_resource_without_a_template_says_so_and_gets_no_patch() -> Non
         assert left_out == ["Rollout default/odd: no patch, it has no pod template that could be found"]
         lines = [str(line) for line in table(list(found.values()))]
         assert any(line.startswith("default/empty rollout ") and "[" not in line for line in lines)
+
+    on_cluster([ROLLOUT_CRD], check)
+
+
+def test_what_an_operator_makes_has_the_row_and_no_patch_that_it_would_undo(tmp_path: Path) -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        await cluster.apply([rolled_out("main", {"replicas": 1})])
+        path = "/apis/argoproj.io/v1alpha1/namespaces/default/rollouts/main"
+        uid = json.loads((await client.request("GET", path)).body)["metadata"]["uid"]
+        owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "main", "uid": uid}
+        made_of_it = make_stateful_set("db", cpu="1")
+        made_of_it["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+        await cluster.apply(made_of_it)
+        await cluster.run_for(timedelta(seconds=60))
+        sources = Sources(prometheus=FakePrometheus({"db-0": (0.3, 400 * 2**20)}), question=Question())
+        for selection in (Selection(), Selection(kinds=frozenset({"rollout"})), Selection(name="main")):
+            found = made(await gather(client, cluster.clock, selection, sources))
+            assert [(row.kind, row.name, row.managed_by) for row in found] == [("StatefulSet", "db", "Rollout main")]
+            assert found[0].recommended is not None
+            assert "Rollout main makes it: set sizes there, a patch would be undone" in found[0].notes
+            why = "Rollout main makes it: set sizes there"
+            assert layout("kubectl", found) == ({}, [f"StatefulSet default/db: no patch, {why}"])
+            assert edit_repository(tmp_path, found) == ("", [f"StatefulSet default/db: {why}"])
 
     on_cluster([ROLLOUT_CRD], check)
 

@@ -39,7 +39,11 @@ def edit_repository(root: Path, rows: Iterable[Row]) -> tuple[str, list[str]]:
             name = str(path.relative_to(root))
             lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
             shown += difflib.unified_diff(*lines, f"a/{name}", f"b/{name}")
-    problems += [f"{kind} {ns}/{name}: no manifest found" for kind, ns, name in sorted(wanted.keys() - found)]
+    for key in sorted(wanted.keys() - found):
+        kind, namespace, name = key
+        manager = wanted[key][0].managed_by
+        reason = f"{manager} makes it: set sizes there" if manager else "no manifest found"
+        problems.append(f"{kind} {namespace}/{name}: {reason}")
     return "".join(shown), problems
 
 

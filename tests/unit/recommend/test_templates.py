@@ -75,12 +75,15 @@ def test_a_template_of_another_shape_is_none_and_pods_stand_in(spec: Any) -> Non
     assert [(one.name, one.place) for one in sized.containers] == [("main", None)]
 
 
-def test_what_an_operator_made_is_named() -> None:
-    owned = [("shop", "StatefulSet", "db"), ("shop", "Deployment", "pooler")]
-    workload = workload_of(found(ROLLOUTS, "db", {}), [], owned=owned)
+def test_what_an_operator_made_names_its_resource() -> None:
+    owner = {"apiVersion": "example.com/v1", "kind": "Database", "name": "main", "uid": "1", "controller": True}
+    meta = {"namespace": "shop", "name": "db", "ownerReferences": [owner]}
+    made = read(DEPLOYMENTS, msgspec.convert({"metadata": meta, "spec": {"template": {"spec": POD}}}, Templated))
+    assert made.manager == ("shop", "Database", "main")
+    workload, alone = workload_of(made, []), workload_of(found(DEPLOYMENTS, "db", {"template": {"spec": POD}}), [])
     assert workload is not None
-    expected = "no pod template at spec.template: its pods are those of StatefulSet db and Deployment pooler"
-    assert workload.no_template == expected
+    assert alone is not None
+    assert (workload.managed_by, alone.managed_by) == ("Database main", "")
 
 
 def test_one_object_takes_the_template_of_another() -> None:

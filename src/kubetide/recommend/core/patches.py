@@ -65,6 +65,8 @@ def layout(name: str, rows: Sequence[Row]) -> tuple[dict[str, PatchFile], list[s
 
 def why_no_patch(row: Row) -> str:
     """Return why a workload cannot be patched; empty where it can."""
+    if row.managed_by:
+        return f"{row.managed_by} makes it: set sizes there"
     if row.api_version.partition("/")[0] in _BUILT_IN:
         return "the template of a Job cannot be changed" if row.kind == "Job" else ""
     return "" if row.place is not None else "it has no pod template that could be found"

@@ -93,6 +93,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The containers before it in its list: kustomize moves what a patch names before all that it does not name."""
     maker: Maker | None = None
     """What makes its pods, where that is another object."""
+    managed_by: str = ""
+    """What made the workload and would undo a patch."""
 
     @property
     def workload(self) -> str:
@@ -251,6 +253,7 @@ def _row(
         place=container.place,
         after=container.after,
         maker=workload.maker,
+        managed_by=workload.managed_by,
     )
 
 
@@ -269,6 +272,8 @@ def _pods_at_a_time(workload: Workload, given: Usage | Estimate) -> tuple[float,
 
 def _belonging(workload: Workload) -> list[str]:
     """Return where sizes are to be written, where that is not the object that one would look at."""
+    if workload.managed_by:
+        return [f"{workload.managed_by} makes it: set sizes there, a patch would be undone"]
     if workload.no_template:
         return [f"{workload.no_template}: sizes of its pods today, and no patch"]
     if workload.maker is not None:
@@ -372,6 +377,7 @@ def _empty(workload: Workload, container: Container, reason: str) -> Row:
         place=container.place,
         after=container.after,
         maker=workload.maker,
+        managed_by=workload.managed_by,
     )
 
 

@@ -7,7 +7,8 @@
 
 A Rollout that refers to a Deployment makes the pods, but sizes are the Deployment's: the row is the Deployment's, with
 the pods of both. A custom resource without a template is sized by the containers of its pods; where the sizes are
-written is not known then, and the row says so.
+written is not known then, and the row says so. What an operator makes (a StatefulSet of a Prometheus) has rows with the
+name of its manager, which would undo a patch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ import msgspec
 
 from kubetide.api.objects.core import Container as PodContainer
 from kubetide.api.objects.core import Pod, PodSpec, PodTemplate
-from kubetide.api.objects.meta import ApiObject, ObjectMeta, TypedObject
+from kubetide.api.objects.meta import ApiObject, ObjectMeta, TypedObject, controller_of
 from kubetide.api.objects.scheme import Resource
 from kubetide.recommend.core.workloads import Container, Maker, Place, Workload, sizes
 
@@ -82,6 +83,12 @@ class Found:
         return (self.meta.namespace, self.resource.kind, self.meta.name)
 
     @property
+    def manager(self) -> Owner | None:
+        """What controls it, as an operator's resource does."""
+        owner = controller_of(self.meta)
+        return None if owner is None else (self.meta.namespace, owner.kind, owner.name)
+
+    @property
     def refers_to(self) -> Owner | None:
         """The workload whose template it takes, where it has none of its own."""
         reference = self.spec.workload_ref
@@ -133,8 +140,8 @@ def referrers(objects: Iterable[Found]) -> dict[Owner, Found]:
     return found
 
 
-def workload_of(each: Found, pods: Sequence[Pod], *, owned: Sequence[Owner] = ()) -> Workload | None:
-    """Return an object as something to be sized; `owned` are the workloads that it made. None where it has no pods."""
+def workload_of(each: Found, pods: Sequence[Pod]) -> Workload | None:
+    """Return an object as something to be sized; None where it has no pods."""
     running = [pod for pod in pods if pod.status.phase in ("Pending", "Running")]
     found = Workload(
         api_version=each.resource.api_version,
@@ -145,6 +152,7 @@ def workload_of(each: Found, pods: Sequence[Pod], *, owned: Sequence[Owner] = ()
         containers=(),
         pods=frozenset(pod.metadata.name for pod in pods),
         nodes=frozenset(pod.spec.node_name for pod in running if pod.spec.node_name),
+        managed_by="" if each.manager is None else " ".join(each.manager[1:]),
     )
     if each.template is not None:
         containers = _containers(each.template.spec, str(each.resource) if each.custom else "")
@@ -153,8 +161,8 @@ def workload_of(each: Found, pods: Sequence[Pod], *, owned: Sequence[Owner] = ()
         return None
     if running:
         newest = max(running, key=lambda pod: (str(pod.metadata.creation_timestamp or ""), pod.metadata.name))
-        return replace(found, containers=_containers(newest.spec), no_template=_why(each, ()))
-    return replace(found, containers=(Container(""),), no_template=_why(each, owned))
+        return replace(found, containers=_containers(newest.spec), no_template=_why(each))
+    return replace(found, containers=(Container(""),), no_template=_why(each))
 
 
 def made_by(workload: Workload, maker: Found) -> Workload:
@@ -166,12 +174,10 @@ def made_by(workload: Workload, maker: Found) -> Workload:
     )
 
 
-def _why(each: Found, owned: Sequence[Owner]) -> str:
+def _why(each: Found) -> str:
     if each.refers_to is not None:
         _, kind, name = each.refers_to
         return f"its pod template is that of {kind} {name}, which was not found or has another one"
-    if owned:
-        return f"no pod template at {TEMPLATE}: its pods are those of {' and '.join(f'{k} {n}' for _, k, n in owned)}"
     return f"no pod template at {TEMPLATE}"
 
 

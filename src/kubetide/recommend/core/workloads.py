@@ -91,6 +91,8 @@ class Workload:
     nodes: frozenset[str] = frozenset()
     """Where its pods run."""
     maker: Maker | None = None
+    managed_by: str = ""
+    """What made it and keeps it as it is, where that is not a person: an operator's resource."""
     no_template: str = ""
     """Why there is no pod template that sizes could be written to."""
 

@@ -371,6 +371,23 @@ class Answering:
         return await self._inner.request(method, path, **parts)
 
 
+def test_a_prometheus_that_nobody_named_and_that_may_not_be_asked_is_no_error() -> None:
+    proxy = "/api/v1/namespaces/default/services/prometheus:9090/proxy"
+
+    async def check(cluster: SimCluster, client: Client) -> None:
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "prometheus"}}
+        await cluster.apply({**service, "spec": {"ports": [{"port": 9090}]}})
+        watch = Watch(timedelta(minutes=10))
+        found = await gather(client, cluster.clock, Selection(), Sources(find_prometheus=True, watch=watch))
+        assert [row.evidence.source for row in made(found)] == ["metrics API"]
+        said = "Prometheus cannot be used: give its URL with --prometheus: status 403: no"
+        assert found.state.problems == [said]
+        with pytest.raises(KubetideError, match=said):
+            await gather(client, cluster.clock, Selection(), Sources(find_prometheus=True, must_find=True))
+
+    on_cluster([make_deployment("web", cpu="2")], check, transport=lambda inner: Answering(inner, {proxy: 403}))
+
+
 def test_node_agents_stand_in_for_the_metrics_api() -> None:
     reports: Raw = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetricList", "metadata": {}, "items": []}
 

@@ -109,5 +109,5 @@ async def test_the_report_searches_sorts_and_plots_thousands_of_rows(tmp_path: P
         assert await page.value("document.getElementById('count').textContent") == f"1 of {ROWS}"
         await page.value("toggle(document.querySelector('tr.row'))")
         assert await page.value("document.querySelectorAll('.plot svg').length") == 2
-        assert "container-days" in await page.value("document.querySelector('.detail').textContent")
+        assert "container-day" in await page.value("document.querySelector('.detail').textContent")
         assert page.complaints == []

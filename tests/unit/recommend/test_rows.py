@@ -136,7 +136,7 @@ def test_day_by_day_judges_what_the_days_before_recommended() -> None:
     sizes = [np.ceil(300 * 1.15), np.ceil(300 * 1.15), np.ceil(900 * 1.15)]
     used = [287 * 300 + 300, 287 * 300 + sizes[1], 288 * 300]
     assert forward.memory_slack == pytest.approx(1 - sum(used) / (288 * sum(sizes)))
-    assert "recommended day by day from the days before: 1 container-day above" in evidence_text(row)
+    assert "day by day, sized from the days before: memory above it on 1 container-day, CPU" in evidence_text(row)
 
 
 def test_what_comes_later_does_not_change_an_earlier_day() -> None:

@@ -20,7 +20,7 @@ from kubetide.cli.offline.record import DURATION
 from kubetide.cli.offline.usage_sources import Progress, sources_of, usage_options
 from kubetide.cli.places import client_of
 from kubetide.clock import SystemClock
-from kubetide.errors import InvalidInput, KubetideError
+from kubetide.errors import InvalidInput, KubetideError, QuantityError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.kubeconfig import context_names
 from kubetide.recommend.cluster import Selection, kind_named
@@ -48,7 +48,7 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
 @click.command("recommend", short_help="What workloads should request, and what it saves.")
 @click.option("--all-contexts", is_flag=True, help="Every cluster of the kubeconfig; or --context a,b.")
 @click.option("-l", "--selector", default="", help="Only workloads with these labels.")
-@click.option("--kind", "kinds", multiple=True, help="Only workloads of this kind; may be given several times.")
+@click.option("--kind", "kinds", multiple=True, help="Only workloads of this kind, as kubectl takes it; several times.")
 @click.option("--history", type=DURATION, default="14d", show_default=True, help="How far to look back.")
 @usage_options
 @click.option(
@@ -57,9 +57,13 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
 @click.option("--headroom", default="0%", show_default=True, help="On top of what the estimator says.")
 @click.option("--min", "floor", default="", metavar="cpu=…,memory=…", help="Never recommend less.")
 @click.option("--max", "ceiling", default="", metavar="cpu=…,memory=…", help="Never recommend more.")
-@click.option("--limits", type=click.Choice([each.value for each in LimitPolicy]), default="keep", show_default=True)
+@click.option(
+    "--limits",
+    type=click.Choice([each.value for each in LimitPolicy]),
+    help="What becomes of limits. Default: keep, raised only where they would be below the request.",
+)
 @click.option("--keep-ratio", is_flag=True, help="The same as --limits ratio.")
-@click.option("--keep-qos", is_flag=True, help="Keep the QoS class Guaranteed.")
+@click.option("--keep-qos", is_flag=True, help="Keep the QoS classes Guaranteed and BestEffort.")
 @click.option(
     "--price",
     default="",
@@ -76,7 +80,7 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
     help="Only what changed since.",
 )
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for -o patches.")
-@click.option("--layout", type=click.Choice(LAYOUTS), default="kubectl", show_default=True, help="For -o patches.")
+@click.option("--layout", type=click.Choice(LAYOUTS), help="For -o patches. Default: kubectl.")
 @click.option(
     "--repo",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -90,9 +94,10 @@ def command(
     """Recommend requests for all workloads of a cluster, or those of -n, with evidence. The cluster is only read.
 
     Usage comes from Prometheus, else from VPA checkpoints, else from the metrics API (--watch-for).
+
+    -n NAMESPACE, --context and --kubeconfig choose as with kubectl.
     """
-    if output == "patches" and given["out"] is None:
-        raise click.UsageError("-o patches needs --out DIR.")
+    _check(output, older, given)
     options = _options(given)
     selection = Selection(
         namespace="" if invocation.all_namespaces else invocation.namespace or "",
@@ -133,13 +138,27 @@ def command(
         for problem in unchanged:
             click.echo(f"kubetide: {problem}", err=True)
     elif output == "patches":
-        _write_patches(given["out"], given["layout"], report)
+        _write_patches(given["out"], given["layout"] or LAYOUTS[0], report)
     elif last is not None:
         _print_changes(compare(last.rows, report.rows), output)
     else:
         usage = {key: each for one in found.values() for key, each in one.usage.items() if isinstance(each, Usage)}
         _print(report, usage, output, details=details)
     return 1 if unread or (threshold is not None and any(_differs(row, threshold) for row in made)) else 0
+
+
+def _check(output: str, older: Path | None, given: Mapping[str, Any]) -> None:
+    """Refuse options that would be passed over."""
+    if output == "patches" and given["out"] is None:
+        raise click.UsageError("-o patches needs --out DIR.")
+    if output != "patches" and (given["out"] is not None or given["layout"] is not None):
+        raise click.UsageError("--out and --layout go with -o patches; other forms are written to standard output.")
+    if older is not None and output not in ("table", "json"):
+        raise click.UsageError("--diff goes with -o table and -o json.")
+    if given["repo"] is not None and (output != "table" or older is not None):
+        raise click.UsageError("--repo prints the difference of manifests: it goes without -o and --diff.")
+    if given["keep_ratio"] and given["limits"] not in (None, LimitPolicy.RATIO):
+        raise click.UsageError("--keep-ratio is --limits ratio: give one of them.")
 
 
 def _contexts(invocation: Invocation, every: bool) -> list[str]:
@@ -233,12 +252,16 @@ def _options(given: Mapping[str, Any]) -> Options:
         headroom=percent(given["headroom"], "--headroom"),
         floor=_sizes(given["floor"], "--min"),
         ceiling=_sizes(given["ceiling"], "--max"),
-        limits=LimitPolicy(given["limits"]),
+        limits=LimitPolicy.RATIO if given["keep_ratio"] else LimitPolicy(given["limits"] or LimitPolicy.KEEP),
         keep_qos=given["keep_qos"],
         estimators=installed_estimators(),
     )
     estimator(options.estimator, options.estimators)  # an unknown name is said before anything is read
-    return replace(options, limits=LimitPolicy.RATIO) if given["keep_ratio"] else options
+    for name in ("cpu_millis", "memory_bytes"):
+        least, most = getattr(options.floor, name), getattr(options.ceiling, name)
+        if least is not None and most is not None and least > most:
+            raise InvalidInput(f"{name.partition('_')[0]} is above that of --max", field="--min")
+    return options
 
 
 def percent(text: str, field: str) -> float:
@@ -256,7 +279,10 @@ def _sizes(text: str, field: str) -> Sizes:
         name, amount = pair(part, field)
         if name not in ("cpu", "memory"):
             raise InvalidInput(f"{name!r} is neither cpu nor memory", field=field)
-        quantity = parse_quantity(amount)
+        try:
+            quantity = parse_quantity(amount)
+        except QuantityError as error:
+            raise InvalidInput(str(error), field=field) from error
         found[name] = quantity.milli if name == "cpu" else quantity.value
     return Sizes(found.get("cpu"), found.get("memory"))
 

@@ -267,6 +267,8 @@ def _pods_at_a_time(workload: Workload, given: Usage | Estimate) -> tuple[float,
     if isinstance(given, Estimate):
         return 0, ["no savings: it is not known for how long it runs"]
     average = given.samples / max(1, len(given.cpu))
+    if abs(average - workload.replicas) <= TOLERANCE * workload.replicas:
+        return average, []
     return average, [f"{average:.2g} pods run on average: savings are of these"]
 
 

@@ -16,7 +16,7 @@ from kubetide.recommend.core.rows import Row
 from kubetide.recommend.core.sizing import short
 from kubetide.recommend.core.workloads import ContainerKey, Usage
 from kubetide.recommend.outputs.table import summary
-from kubetide.recommend.outputs.texts import Report, why
+from kubetide.recommend.outputs.texts import Report, saved_amount, why
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 _PLOT_POINTS = 60
@@ -56,7 +56,7 @@ def _rows(rows: Sequence[Row], usage: Mapping[ContainerKey, Usage]) -> list[dict
                 "money": row.saved_money is not None,
                 "saved_text": f"{row.saved_money:,.2f}"
                 if row.saved_money is not None
-                else f"{row.saved_cpu_millis / 1000:.1f}c {row.saved_memory_bytes / 2**30:.1f}Gi",
+                else f"{saved_amount(row.saved_cpu_millis / 1000)}c {saved_amount(row.saved_memory_bytes / 2**30)}Gi",
                 "confidence": row.confidence,
                 "why": why(row),
                 "plot": None if samples is None else _plot(samples, row),

@@ -82,7 +82,7 @@ def test_next_to_nothing_saves_nothing() -> None:
     text = "\n".join(line.plain for line in table([row]))
     assert "0.0c  0.0Gi" in text
     assert "saves 0.0 cores, 0.0 GiB" in text
-    assert '"saved_text":"0.0c 0.0Gi"' in to_html(Report(rows=(row,)), {})
+    assert '"saved_texts":["0.0 cores","0.0 GiB"]' in to_html(Report(rows=(row,)), {})
 
 
 def test_details_say_what_a_row_rests_on() -> None:

@@ -2,12 +2,12 @@
 
 import asyncio
 import sys
-from html import escape
 from typing import Any
 
 import click
 
 from kubetide.charts import to_svg, to_text
+from kubetide.charts.page import Section, page
 from kubetide.cli.main import Invocation
 from kubetide.cli.offline.record import DURATION
 from kubetide.cli.offline.usage_sources import Progress, sources_of, usage_options
@@ -19,6 +19,7 @@ from kubetide.recommend.core.plots import VpaMarks, charts, replicas
 from kubetide.recommend.core.rows import rows
 from kubetide.recommend.core.workloads import Usage, key_of
 from kubetide.recommend.gathering import Gathered, gather
+from kubetide.recommend.outputs.texts import why
 from kubetide.recommend.vpa_marks import read_marks
 
 _FONTS = "Liberation Sans, Arial, Helvetica, Noto Sans, DejaVu Sans"
@@ -49,29 +50,29 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
     for problem in found.state.problems:
         click.echo(f"kubetide: {problem}", err=True)
     made = rows(workloads, found.usage, bounds={"": found.state.bounds}, why_missing=found.missing)
-    drawn = []
+    sections: list[Section] = []
     for row in sorted(made, key=lambda each: each.position):
         usage = found.usage.get(key_of(workloads[0], row.container))
         if container and row.container != container:
             continue
         if isinstance(usage, Usage):
             vpa = marks.get(row.container, VpaMarks())
-            drawn += [*charts(usage, row, targets=workloads[0].utilization, vpa=vpa), replicas(usage, row)]
+            drawn = [*charts(usage, row, targets=workloads[0].utilization, vpa=vpa), replicas(usage, row)]
+            sections.append(Section(heading=row.container, text=[why(row)], charts=drawn))
         else:
             click.echo(f"kubetide: {row.workload} {row.container}: {row.reason}", err=True)
-    if not drawn:
+    if not sections:
         raise InvalidInput("there is nothing to plot", subject=f"{chosen}/{name}")
+    images = [chart for section in sections for chart in section.charts]
     match output:
         case "svg":
-            click.echo(_stacked([to_svg(chart) for chart in drawn]))
+            click.echo(_stacked([to_svg(chart) for chart in images]))
         case "png":
-            click.echo(_png(_stacked([to_svg(chart) for chart in drawn])), nl=False)
+            click.echo(_png(_stacked([to_svg(chart) for chart in images])), nl=False)
         case "html":
-            title = escape(f"{chosen}/{name}")
-            body = "".join(f"<p>{to_svg(chart)}</p>" for chart in drawn)
-            click.echo(f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>{body}</html>')
+            click.echo(page(f"{workloads[0].kind} {chosen}/{name}", sections), nl=False)
         case _:
-            for chart in drawn:
+            for chart in images:
                 click.echo(to_text(chart, width=80, height=14, colour=sys.stdout.isatty()))
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kubetide.recommend.core.rows import Row, Total, by_namespace, counted
 from kubetide.recommend.core.sizing import short
-from kubetide.recommend.outputs.texts import saved_amount, why
+from kubetide.recommend.outputs.texts import named, saved_amount, why
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 _STYLES = {"high": "bold red", "medium": "yellow", "none": "green", "unknown": "dim"}
@@ -50,7 +50,7 @@ def table(rows: Sequence[Row], *, width: int = WIDTH, details: bool = False) -> 
 
 
 def _total(total: Total, *, with_cluster: bool) -> str:
-    name = f"{total.cluster}: {total.namespace}" if with_cluster else total.namespace
+    name = named(total.cluster if with_cluster else "", total.namespace)
     saved = saving(total.saved_cpu_millis, total.saved_memory_bytes, total.saved_money)
     return f"  {name}: {total.too_small} of {total.containers} too small; {saved}"
 
@@ -58,8 +58,8 @@ def _total(total: Total, *, with_cluster: bool) -> str:
 def saving(cpu_millis: int, memory_bytes: int, money: float | None) -> str:
     """Return what would be free, and what is needed beside it."""
     amounts = (
-        (round(cpu_millis / 1000, 1), f"{abs(cpu_millis) / 1000:.1f} cores"),
-        (round(memory_bytes / 2**30, 1), f"{abs(memory_bytes) / 2**30:.1f} GiB"),
+        (round(cpu_millis / 1000, 1), f"{abs(cpu_millis) / 1000:,.1f} cores"),
+        (round(memory_bytes / 2**30, 1), f"{abs(memory_bytes) / 2**30:,.1f} GiB"),
         *(() if money is None else ((money, f"{abs(money):,.2f} per month"),)),
     )
     free = ", ".join(text for amount, text in amounts if amount >= 0)
@@ -76,7 +76,7 @@ def summary(rows: Sequence[Row]) -> str:
     unknown = sum(row.risk == "unknown" for row in rows)
     priced = any(row.saved_money is not None for row in rows)
     money = sum(row.saved_money or 0.0 for row in rows) if priced else None
-    found = f"{counted(len(rows), 'container')}: {small} too small, {unknown} without usage"
+    found = f"{counted(len(rows), 'container')}: {small:,} too small, {unknown:,} without usage"
     return found if unknown == len(rows) else f"{found}; {saving(cpu, memory, money)}"
 
 
@@ -84,7 +84,7 @@ def _named(row: Row, width: int, *, with_cluster: bool) -> str:
     """Return a workload, its kind and its container; each keeps its ends where there is too little room (0: enough)."""
     who, kind = row.workload, f" {_KINDS.get(row.kind, row.kind.lower())}"
     if with_cluster:
-        who = f"{row.cluster}: {who}"
+        who = named(row.cluster, who)
     container = "" if row.container in ("", row.name) else row.container
     around = kind + (" []" if container else "")
     if width and len(who) + len(around) + len(container) > width:

@@ -92,17 +92,31 @@ def to_markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def named(cluster: str, name: str) -> str:
+    """Return a name with its cluster, where there are several."""
+    return f"{cluster}: {name}" if cluster else name
+
+
 def why(row: Row) -> str:
     """Return everything that speaks for a row: history, percentile, backtests, and which rules changed it."""
+    return "; ".join(reasons(row))
+
+
+def reasons(row: Row) -> list[str]:
+    """Return the same, one by one."""
     known = () if row.recommended is None else (row.reason, row.evidence.percentile)
-    return "; ".join(dict.fromkeys((*known, evidence_text(row), *row.notes)))
+    return list(dict.fromkeys((*known, *_evidence(row), *row.notes)))
 
 
 def evidence_text(row: Row) -> str:
     """Return the backtest of a row in one sentence, or why there is none."""
+    return "; ".join(_evidence(row))
+
+
+def _evidence(row: Row) -> list[str]:
     before, after = row.evidence.with_current, row.evidence.with_recommended
     if row.recommended is None or after is None:
-        return row.reason
+        return [row.reason]
     parts = [f"in {lasting(row.evidence.days)} with this request, in hindsight: {_above(after)}"]
     slacks = []
     for name, new, old in (
@@ -119,7 +133,7 @@ def evidence_text(row: Row) -> str:
         parts.insert(0, counted(row.evidence.oom_kills, "OOM kill"))
     if row.evidence.day_by_day is not None:
         parts.append(f"day by day, sized from the days before: {_above(row.evidence.day_by_day)}")
-    return "; ".join(parts)
+    return parts
 
 
 def percent(share: float) -> str:

@@ -11,7 +11,8 @@ from kubetide.recommend import Container, Options, Row, Sizes, rows
 from kubetide.recommend.core.patches import layout, patch, vpas
 from kubetide.recommend.core.sizing import LimitPolicy
 from kubetide.recommend.core.workloads import NOTHING, Maker, Place, Workload, key_of
-from kubetide.recommend.manifest_edits import edit_repository
+from kubetide.recommend.manifest_edits import edit_repository, find_in_repository
+from kubetide.recommend.outputs.sarif import sarif
 from unit.recommend.test_rows import MIB, WEB, usage
 
 FIXED = Options(floor=Sizes(150, 300 * MIB), ceiling=Sizes(150, 300 * MIB))
@@ -226,3 +227,25 @@ def test_workloads_of_one_name_and_two_kinds_get_vpas_of_two_names() -> None:
     found = vpas([*made(), *made(replace(WEB, kind="StatefulSet")), *made(replace(WEB, name="shop"))])
     names = {(vpa["metadata"]["name"], vpa["spec"]["targetRef"]["kind"]) for vpa in found}
     assert names == {("web-deployment", "Deployment"), ("web-statefulset", "StatefulSet"), ("shop", "Deployment")}
+
+
+def test_rows_are_found_at_the_lines_of_a_repository(tmp_path: Path) -> None:
+    folder = tmp_path / "deploy here"
+    folder.mkdir()
+    (tmp_path / ".git").mkdir()
+    text = "# ours\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n"
+    text += "      containers:\n        - name: main\n          image: x\n"
+    (folder / "web.yaml").write_text(text)
+    (folder / "old.yaml").write_bytes(b"name: \xe9t\xe9\n")
+    silent = replace(WEB, name="silent")
+    found = [*made(), *made(silent)]
+    places, problems = find_in_repository(folder, found)
+    assert list(places.values()) == [("deploy here/web.yaml", 9)]
+    assert (folder / "web.yaml").read_text() == text
+    assert problems[0].startswith("old.yaml: cannot be read: ")
+    assert problems[1:] == ["Deployment shop/silent: no manifest found"]
+    (result,) = sarif(found, places)["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "deploy%20here/web.yaml"}, "region": {"startLine": 9}}
+    assert len(sarif(found)["runs"][0]["results"]) == 2
+    assert edit_repository(folder, found)[1] == problems

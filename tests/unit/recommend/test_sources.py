@@ -89,7 +89,7 @@ def test_a_mistake_is_one_line(
         ["--layout", "kustomize"],
         ["--keep-ratio", "--limits", "none"],
         ["--diff", __file__, "-o", "csv"],
-        ["--repo", ".", "-o", "sarif"],
+        ["--repo", ".", "-o", "csv"],
         ["--repo", ".", "--diff", __file__],
     ],
     ids=" ".join,

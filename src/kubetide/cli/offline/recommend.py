@@ -32,7 +32,7 @@ from kubetide.recommend.core.sizing import LimitPolicy, Options, short
 from kubetide.recommend.core.workloads import ContainerKey, Sizes, Usage
 from kubetide.recommend.gathering import Gathered, gather
 from kubetide.recommend.installed import installed_estimators
-from kubetide.recommend.manifest_edits import edit_repository
+from kubetide.recommend.manifest_edits import edit_repository, find_in_repository
 from kubetide.recommend.opencost import averaged
 from kubetide.recommend.outputs.html import to_html
 from kubetide.recommend.outputs.sarif import sarif
@@ -84,7 +84,7 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
 @click.option(
     "--repo",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Change requests in the manifests below this folder, and print the difference.",
+    help="Change requests in the manifests below this folder, and print the difference; with -o sarif only find them.",
 )
 @click.option("-o", "--output", type=click.Choice(FORMS), default="table", show_default=True)
 @click.pass_obj
@@ -111,6 +111,8 @@ def command(
     price_list = read_prices("" if given["price"] == "none" else given["price"])
     clock = SystemClock()
     contexts = _contexts(invocation, given["all_contexts"])
+    if len(contexts) > 1 and (given["repo"] is not None or output == "vpa"):
+        raise click.UsageError("--repo and -o vpa are for one cluster: choose it with --context.")
     found, unread = asyncio.run(_gather(invocation, contexts, selection, given, clock))
     problems = (*unread, *(problem for each in found.values() for problem in each.problems(len(contexts) > 1)))
     nodes = {cluster: each.state.nodes for cluster, each in found.items()}
@@ -133,10 +135,7 @@ def command(
     for problem in problems:
         click.echo(f"kubetide: {problem}", err=True)
     if given["repo"] is not None:
-        difference, unchanged = edit_repository(given["repo"], report.rows)
-        click.echo(difference, nl=False)
-        for problem in unchanged:
-            click.echo(f"kubetide: {problem}", err=True)
+        _look_into(given["repo"], report, output)
     elif output == "patches":
         _write_patches(given["out"], given["layout"] or LAYOUTS[0], report)
     elif last is not None:
@@ -155,8 +154,8 @@ def _check(output: str, older: Path | None, given: Mapping[str, Any]) -> None:
         raise click.UsageError("--out and --layout go with -o patches; other forms are written to standard output.")
     if older is not None and output not in ("table", "json"):
         raise click.UsageError("--diff goes with -o table and -o json.")
-    if given["repo"] is not None and (output != "table" or older is not None):
-        raise click.UsageError("--repo prints the difference of manifests: it goes without -o and --diff.")
+    if given["repo"] is not None and (output not in ("table", "sarif") or older is not None):
+        raise click.UsageError("--repo prints the difference of manifests: it goes with -o sarif, and without --diff.")
     if given["keep_ratio"] and given["limits"] not in (None, LimitPolicy.RATIO):
         raise click.UsageError("--keep-ratio is --limits ratio: give one of them.")
 
@@ -220,6 +219,18 @@ def _print(report: Report, usage: Mapping[ContainerKey, Usage], output: str, *, 
             width = console.width if console.is_terminal else WIDTH
             for line in table(report.rows, width=width, details=details):
                 console.print(line)
+
+
+def _look_into(folder: Path, report: Report, output: str) -> None:
+    """Change the manifests below a folder, or only name them in a log of findings."""
+    if output == "sarif":
+        places, problems = find_in_repository(folder, report.rows)
+        click.echo(encode(sarif(report.rows, places)))
+    else:
+        difference, problems = edit_repository(folder, report.rows)
+        click.echo(difference, nl=False)
+    for problem in problems:
+        click.echo(f"kubetide: {problem}", err=True)
 
 
 def _write_patches(folder: Path, layout: str, report: Report) -> None:

@@ -16,11 +16,14 @@ from kubetide.api.values.patch import MergePatch
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ApiError
 from kubetide.kube.client.transport import Response, Transport
 from kubetide.recommend.cluster import Selection, kind_named
 from kubetide.recommend.core.money import Price
 from kubetide.recommend.core.patches import layout, patch, vpas
 from kubetide.recommend.core.rows import Row, rows
+from kubetide.recommend.core.sizing import LimitPolicy, Options
+from kubetide.recommend.core.workloads import Estimate, key_of
 from kubetide.recommend.gathering import Gathered, Sources, gather
 from kubetide.recommend.manifest_edits import edit_repository
 from kubetide.recommend.metrics_usage import Watch
@@ -202,6 +205,48 @@ def test_a_custom_resource_without_a_template_says_so_and_gets_no_patch() -> Non
         assert any(line.startswith("default/empty rollout ") and "[" not in line for line in lines)
 
     on_cluster([ROLLOUT_CRD], check)
+
+
+def test_patches_change_sizes_and_nothing_else_and_know_the_containers() -> None:
+    held = {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "ephemeral-storage": "1Gi"}}
+    containers = [{"name": "proxy", "image": "x"}, {"name": "main", "image": "x", "resources": held}]
+    template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": containers}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "w"}}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+    paths = {"Deployment": "/apis/apps/v1/namespaces/default/deployments/web"}
+    paths["Rollout"] = "/apis/argoproj.io/v1alpha1/namespaces/default/rollouts/canary"
+    types = {"Deployment": "application/strategic-merge-patch+json", "Rollout": "application/json-patch+json"}
+
+    async def check(cluster: SimCluster, client: Client) -> None:
+        await cluster.apply([rolled_out("canary", {**spec, "strategy": {"canary": {"steps": [{"setWeight": 20}]}}})])
+        workloads = (await gather(client, cluster.clock, Selection(), Sources())).state.workloads
+        given = Estimate(cpu_millis=300, memory_bytes=2**29, days=9, samples=9000, source="VPA checkpoint")
+        estimates = {key_of(each, one.name): given for each in workloads for one in each.containers}
+        files, left_out = layout("kubectl", rows(workloads, estimates, Options(limits=LimitPolicy.NONE)))
+        assert (len(files), left_out) == (2, [])
+        for file in files.values():
+            kind = "Rollout" if isinstance(file.document, list) else "Deployment"
+            before = json.loads((await client.request("GET", paths[kind])).body)
+            body = json.dumps(file.document).encode()
+            await client.request("PATCH", paths[kind], body=body, content_type=types[kind])
+            after = json.loads((await client.request("GET", paths[kind])).body)
+            wanted = json.loads(json.dumps(before["spec"]))
+            proxy, main = wanted["template"]["spec"]["containers"]
+            sizes = {"cpu": "300m", "memory": "512Mi"}
+            proxy["resources"] = {"requests": sizes}
+            main["resources"] = {
+                "requests": {**main["resources"]["requests"], **sizes},
+                "limits": {"ephemeral-storage": "1Gi"},
+            }
+            assert after["spec"] == wanted
+            if kind == "Rollout":
+                wanted["template"]["spec"]["containers"].reverse()
+                moved = json.dumps({"spec": wanted}).encode()
+                await client.request("PATCH", paths[kind], body=moved, content_type="application/merge-patch+json")
+                with pytest.raises(ApiError, match="test"):
+                    await client.request("PATCH", paths[kind], body=body, content_type=types[kind])
+
+    on_cluster([ROLLOUT_CRD, deployment], check)
 
 
 def test_what_an_operator_makes_has_the_row_and_no_patch_that_it_would_undo(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from kubetide.errors import InvalidInput
 from kubetide.recommend.core.patches import by_workload, resources
 from kubetide.recommend.core.rows import Row
+from kubetide.recommend.core.workloads import ContainerKey
 
 _SCALAR = re.compile(r""""[^"]*"|'[^']*'|[^\s,}#]+""")
 _EMPTY = re.compile(r":(?:[ \t]*\{[ \t]*\}|[ \t]*(?:null|~))?(?=[ \t]*(?:#.*)?\r?$)")
@@ -23,7 +24,12 @@ _Workloads = Mapping[tuple[str, str, str], Sequence[Row]]
 
 def edit_repository(root: Path, rows: Iterable[Row]) -> tuple[str, list[str]]:
     """Change the manifests below a folder; return the difference, and what could not be changed."""
-    wanted = {(kind, namespace, name): mine for (_, namespace, kind, name), mine in by_workload(rows).items()}
+    rows = list(rows)
+    # A manifest may differ from the cluster, so all are compared; that one is missing matters where sizes change.
+    wanted, changed = (
+        {(kind, namespace, name): mine for (_, namespace, kind, name), mine in by_workload(rows, whole=whole).items()}
+        for whole in (True, False)
+    )
     found: set[tuple[str, str, str]] = set()
     problems: list[str] = []
     shown: list[str] = []
@@ -34,10 +40,10 @@ def edit_repository(root: Path, rows: Iterable[Row]) -> tuple[str, list[str]]:
             path.write_bytes(after.encode())
             lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
             shown += difflib.unified_diff(*lines, f"a/{name}", f"b/{name}")
-    return "".join(shown), [*problems, *_missing(wanted, found)]
+    return "".join(shown), [*problems, *_missing(changed, found)]
 
 
-def find_in_repository(root: Path, rows: Iterable[Row]) -> tuple[dict[Row, tuple[str, int]], list[str]]:
+def find_in_repository(root: Path, rows: Iterable[Row]) -> tuple[dict[ContainerKey, tuple[str, int]], list[str]]:
     """Return the file and line of the container of each row, and what was not found; nothing is changed.
 
     Files are named from the root of the Git repository around the folder, as code hosts want them.
@@ -49,14 +55,14 @@ def find_in_repository(root: Path, rows: Iterable[Row]) -> tuple[dict[Row, tuple
     top = next((each for each in (root, *root.parents) if (each / ".git").exists()), root)
     seen: set[tuple[str, str, str]] = set()
     problems: list[str] = []
-    places: dict[Row, tuple[str, int]] = {}
+    places: dict[ContainerKey, tuple[str, int]] = {}
     for path, text in _manifests(root, problems):
         for document in _documents(text, str(path.relative_to(root)), problems):
             for key in _meant(document, wanted)[:1]:
                 seen.add(key)
                 for row in wanted[key]:
                     if (container := _container(document, row)) is not None:
-                        places.setdefault(row, (path.relative_to(top).as_posix(), container.lc.line + 1))
+                        places.setdefault(row.key, (path.relative_to(top).as_posix(), container.lc.line + 1))
     return places, [*problems, *_missing(wanted, seen)]
 
 

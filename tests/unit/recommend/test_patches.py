@@ -122,6 +122,52 @@ def test_a_json_patch_first_makes_sure_of_the_container(workload: Workload, chan
     assert parts == [{"path": "shop/rollout-canary.yaml", "target": target}]
 
 
+def test_kustomize_and_helm_keep_what_they_wrote_last_time() -> None:
+    applied = Container("main", Sizes(150, 300 * MIB), Sizes(2000, 2048 * MIB))
+    found = made(replace(WEB, containers=(applied, Container("new"))))
+    assert [row.recommended == row.current for row in sorted(found, key=lambda row: row.position)] == [True, False]
+    named = {
+        name: [each["name"] for each in patched(layout(name, found)[0]["shop/deployment-web.yaml"].document)]
+        for name in ("kubectl", "kustomize")
+    }
+    assert named == {"kubectl": ["new"], "kustomize": ["main", "new"]}
+    assert set(layout("helm-values", found)[0]["shop/deployment-web.yaml"].document) == {"main", "new"}
+    assert layout("kubectl", made(replace(WEB, containers=(applied,)))) == ({}, [])
+
+
+def patched(document: Any) -> list[dict[str, Any]]:
+    containers: list[dict[str, Any]] = document["spec"]["template"]["spec"]["containers"]
+    return containers
+
+
+def test_a_json_patch_for_kustomize_does_not_count_on_what_it_wrote_itself() -> None:
+    others = {"limits": {"ephemeral-storage": "1Gi"}, "claims": [{"name": "gpu"}]}
+    place = Place(resource="rollouts.argoproj.io", path="/spec/template/spec/containers/1", others=others)
+    workload = rollout(("resources", "requests", "limits"), Sizes(2000, None))
+    workload = replace(workload, containers=(replace(workload.containers[0], place=place),))
+    kept, dropped = (
+        layout("kustomize", made(workload, options))[0]["shop/rollout-canary.yaml"].document
+        for options in (FIXED, with_limits(LimitPolicy.NONE))
+    )
+    for document, limits in ((kept, {"ephemeral-storage": "1Gi", "cpu": "2"}), (dropped, {"ephemeral-storage": "1Gi"})):
+        assert [(step["op"], step["path"].removeprefix(place.path)) for step in document] == [
+            ("test", "/name"),
+            ("add", "/resources"),
+        ]
+        assert document[1]["value"] == {"limits": limits, "claims": [{"name": "gpu"}], "requests": SIZES}
+
+
+def test_a_manifest_that_differs_from_the_cluster_is_edited_too(tmp_path: Path) -> None:
+    applied = replace(WEB, containers=(Container("main", Sizes(150, 300 * MIB)),))
+    text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n"
+    text += "      containers:\n        - name: main\n          resources:\n            requests:\n"
+    (tmp_path / "web.yaml").write_text(text + "              cpu: 2\n              memory: 300Mi\n")
+    silent = replace(applied, name="elsewhere")
+    _, problems = edit_repository(tmp_path, [*made(applied), *made(silent)])
+    assert "cpu: 150m\n" in (tmp_path / "web.yaml").read_text()
+    assert problems == [], "what is right in the cluster needs no manifest"
+
+
 def test_a_vpa_is_for_what_makes_the_pods() -> None:
     maker = Maker(api_version="argoproj.io/v1alpha1", kind="Rollout", name="canary")
     found = made(replace(WEB, maker=maker))

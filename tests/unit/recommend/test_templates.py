@@ -11,7 +11,7 @@ from kubetide.recommend.core.templates import Custom, Found, Templated, made_by,
 
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout", Custom)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Templated)
-MAIN = {"name": "main", "resources": {"requests": {"cpu": "1"}, "limits": {}}}
+MAIN = {"name": "main", "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "1"}}}
 POD = {
     "initContainers": [{"name": "migrate"}, {"name": "mesh", "restartPolicy": "Always", "resources": {}}],
     "containers": [MAIN, {"name": "proxy"}],
@@ -48,6 +48,11 @@ def test_a_patch_of_a_custom_resource_knows_the_place_of_every_container_that_ke
         "proxy": ("main",),
         "mesh": ("migrate",),
     }
+    assert [place.others for place in places.values() if place is not None] == [
+        {"limits": {"nvidia.com/gpu": "1"}},
+        {},
+        {},
+    ]
     built_in = workload_of(found(DEPLOYMENTS, "web", {"template": {"spec": POD}}), [])
     assert built_in is not None
     assert {one.place for one in built_in.containers} == {None}

@@ -137,7 +137,8 @@ def command(
     if given["repo"] is not None:
         _look_into(given["repo"], report, output)
     elif output == "patches":
-        _write_patches(given["out"], given["layout"] or LAYOUTS[0], report)
+        no_limits = options.limits is LimitPolicy.NONE
+        _write_patches(given["out"], given["layout"] or LAYOUTS[0], report, no_limits=no_limits)
     elif last is not None:
         _print_changes(compare(last.rows, report.rows), output)
     else:
@@ -233,10 +234,12 @@ def _look_into(folder: Path, report: Report, output: str) -> None:
         click.echo(f"kubetide: {problem}", err=True)
 
 
-def _write_patches(folder: Path, layout: str, report: Report) -> None:
-    written, left_out = write_layout(folder, layout, report.rows)
+def _write_patches(folder: Path, layout: str, report: Report, *, no_limits: bool) -> None:
+    written, left_out = write_layout(folder, layout, report.rows, no_limits=no_limits)
     for path in written:
         click.echo(path)
+    if not written:
+        click.echo("kubetide: nothing to write: no recommendation differs from what is requested", err=True)
     for problem in left_out:
         click.echo(f"kubetide: {problem}", err=True)
 

@@ -97,6 +97,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What made the workload and would undo a patch."""
 
     @property
+    def key(self) -> ContainerKey:
+        """Return what usage is kept under, as `key_of` does."""
+        return (self.cluster, self.namespace, self.kind, self.name, self.container)
+
+    @property
     def workload(self) -> str:
         """Return the name as people write it."""
         return f"{self.namespace}/{self.name}"

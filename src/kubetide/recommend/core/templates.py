@@ -22,6 +22,7 @@ from kubetide.api.objects.core import Pod, PodSpec, PodTemplate
 from kubetide.api.objects.meta import ApiObject, ObjectMeta, TypedObject, controller_of
 from kubetide.api.objects.scheme import Resource
 from kubetide.recommend.core.workloads import Container, Maker, Place, Workload, sizes
+from kubetide.vpa.core.policy import CPU, MEMORY
 
 TEMPLATE = "spec.template"
 Owner = tuple[str, str, str]
@@ -76,6 +77,8 @@ class Found:
     spec: _Spec
     status: _Status | None = None
     custom: bool = False
+    raw: Any = None
+    """The spec of a custom resource as it is."""
 
     @property
     def key(self) -> Owner:
@@ -126,7 +129,7 @@ def read(resource: Resource[Any], each: Templated | Custom) -> Found:
         except msgspec.ValidationError:
             continue
     spec = _Spec(replicas=parts.get("replicas"), template=parts.get("template"), workload_ref=parts.get("workloadRef"))
-    return Found(resource=resource, meta=each.metadata, spec=spec, custom=True)
+    return Found(resource=resource, meta=each.metadata, spec=spec, custom=True, raw=raw)
 
 
 def referrers(objects: Iterable[Found]) -> dict[Owner, Found]:
@@ -155,7 +158,9 @@ def workload_of(each: Found, pods: Sequence[Pod]) -> Workload | None:
         managed_by="" if each.manager is None else " ".join(each.manager[1:]),
     )
     if each.template is not None:
-        containers = _containers(each.template.spec, str(each.resource) if each.custom else "")
+        if not each.custom:
+            return replace(found, containers=_containers(each.template.spec))
+        containers = _containers(each.template.spec, str(each.resource), each.raw["template"]["spec"])
         return replace(found, containers=containers)
     if not each.custom:
         return None
@@ -181,15 +186,18 @@ def _why(each: Found) -> str:
     return f"no pod template at {TEMPLATE}"
 
 
-def _containers(pod: PodSpec, resource: str = "") -> tuple[Container, ...]:
-    """Return the containers that keep running; with a resource also where a patch finds them."""
+def _containers(pod: PodSpec, resource: str = "", raw: Any = None) -> tuple[Container, ...]:
+    """Return the containers that keep running; with a resource and its pod also where a patch finds them."""
     found: list[Container] = []
     for among, listed in (("containers", pod.containers or ()), ("initContainers", pod.init_containers or ())):
         names = tuple(one.name for one in listed)
         for index, one in enumerate(listed):
             if among == "containers" or one.restart_policy == "Always":
                 path = f"/{TEMPLATE.replace('.', '/')}/spec/{among}/{index}"
-                place = Place(resource=resource, path=path, holds=_holds(one)) if resource else None
+                place = None
+                if resource:
+                    others = _others(raw[among][index].get("resources") or {})
+                    place = Place(resource=resource, path=path, holds=_holds(one), others=others)
                 found.append(_container(one, among == "initContainers", place, names[:index]))
     return tuple(found)
 
@@ -198,6 +206,17 @@ def _holds(one: PodContainer) -> tuple[str, ...]:
     held = one.resources
     parts = {"resources": held, "requests": held and held.requests, "limits": held and held.limits}
     return tuple(name for name, part in parts.items() if part is not None)
+
+
+def _others(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return resources without CPU and memory, and without what is empty then."""
+    parts = {
+        part: {name: amount for name, amount in held.items() if name not in (CPU, MEMORY)}
+        if isinstance(held, Mapping)
+        else held
+        for part, held in held.items()
+    }
+    return {part: held for part, held in parts.items() if held}
 
 
 def _container(one: PodContainer, sidecar: bool, place: Place | None, after: tuple[str, ...]) -> Container:

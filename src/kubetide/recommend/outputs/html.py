@@ -41,7 +41,7 @@ def to_html(report: Report, usage: Mapping[ContainerKey, Usage]) -> str:
 
 def _row(row: Row, usage: Mapping[ContainerKey, Usage], *, with_money: bool) -> dict[str, object]:
     new = row.recommended
-    samples = usage.get((row.cluster, row.namespace, row.kind, row.name, row.container))
+    samples = usage.get(row.key)
     cores, gib = row.saved_cpu_millis / 1000, row.saved_memory_bytes / 2**30
     texts = ["", ""] if new is None else [f"{saved_amount(cores)} cores", f"{saved_amount(gib)} GiB"]
     if with_money:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from kubetide import __version__
 from kubetide.recommend.core.rows import TOLERANCE, Row
 from kubetide.recommend.core.sizing import short
+from kubetide.recommend.core.workloads import ContainerKey
 from kubetide.recommend.outputs.texts import evidence_text
 from kubetide.vpa.core.policy import CPU, MEMORY
 
@@ -24,14 +25,14 @@ _RULES = {
 _BY_RISK = {"high": "memory-too-small", "medium": "request-too-small", "unknown": "no-usage"}
 
 
-def sarif(rows: Sequence[Row], places: Mapping[Row, tuple[str, int]] | None = None) -> dict[str, Any]:
+def sarif(rows: Sequence[Row], places: Mapping[ContainerKey, tuple[str, int]] | None = None) -> dict[str, Any]:
     """Return a log with one run; containers that fit are no results. `places` are files and lines of containers."""
     names = list(_RULES)
     results = []
     for row in rows:
         rule = _BY_RISK.get(row.risk) or ("request-too-large" if _too_large(row) else None)
-        if rule is not None and (places is None or row in places):
-            results.append(_result(row, rule, names.index(rule), None if places is None else places[row]))
+        if rule is not None and (places is None or row.key in places):
+            results.append(_result(row, rule, names.index(rule), None if places is None else places[row.key]))
     rules = [
         {"id": name, "shortDescription": {"text": text}, "defaultConfiguration": {"level": level}}
         for name, (level, text) in _RULES.items()

@@ -7,6 +7,7 @@ import pytest
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.scheme import Resource
+from kubetide.recommend import Sizes
 from kubetide.recommend.core.templates import Custom, Found, Templated, made_by, read, referrers, workload_of
 
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout", Custom)
@@ -89,6 +90,14 @@ def test_what_an_operator_made_names_its_resource() -> None:
     assert workload is not None
     assert alone is not None
     assert (workload.managed_by, alone.managed_by) == ("Database main", "")
+
+
+def test_a_limit_alone_is_what_pods_request() -> None:
+    held = {"requests": {"memory": "256Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}
+    pod = {"containers": [{"name": "main", "resources": held}, {"name": "bare"}]}
+    workload = workload_of(found(DEPLOYMENTS, "web", {"template": {"spec": pod}}), [])
+    assert workload is not None
+    assert [one.requests for one in workload.containers] == [Sizes(500, 2**28), Sizes()]
 
 
 def test_one_object_takes_the_template_of_another() -> None:

@@ -21,7 +21,7 @@ from kubetide.api.objects.core import Container as PodContainer
 from kubetide.api.objects.core import Pod, PodSpec, PodTemplate
 from kubetide.api.objects.meta import ApiObject, ObjectMeta, TypedObject, controller_of
 from kubetide.api.objects.scheme import Resource
-from kubetide.recommend.core.workloads import Container, Maker, Place, Workload, sizes
+from kubetide.recommend.core.workloads import NOTHING, Container, Maker, Place, Sizes, Workload, sizes
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 TEMPLATE = "spec.template"
@@ -220,5 +220,11 @@ def _others(held: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _container(one: PodContainer, sidecar: bool, place: Place | None, after: tuple[str, ...]) -> Container:
-    requests, limits = (None, None) if one.resources is None else (one.resources.requests, one.resources.limits)
-    return Container(one.name, sizes(requests), sizes(limits), sidecar=sidecar, place=place, after=after)
+    held = one.resources
+    requests, limits = (NOTHING, NOTHING) if held is None else (sizes(held.requests), sizes(held.limits))
+    # Pods request their limit where a template names nothing else.
+    effective = Sizes(
+        requests.cpu_millis if requests.cpu_millis is not None else limits.cpu_millis,
+        requests.memory_bytes if requests.memory_bytes is not None else limits.memory_bytes,
+    )
+    return Container(one.name, effective, limits, sidecar=sidecar, place=place, after=after)

@@ -95,6 +95,14 @@ async def test_every_output_and_layout(tmp_path: Path, capfd: pytest.CaptureFixt
         assert sizes["cpu"] == f"{row['recommended']['cpuRequestMillis']}m"
         assert "default/web main: CPU" in await call("plot", "default/web")
         assert (await call("plot", "web", "-o", "svg")).startswith("<svg ")
+        for words, said in (
+            (("default/web", "--container", "proxy"), "there is no container 'proxy'; there are: main"),
+            (("default/web/main",), "default/web/main: is not NAMESPACE/NAME: a container is chosen with --container"),
+            (("default/other",), "default/other: there is no such workload"),
+        ):
+            source = ("--prometheus", url, "--prometheus-token", TOKEN)
+            assert await asyncio.to_thread(run_cli, ["--kubeconfig", kubeconfig, "plot", *words, *source]) == 2
+            assert said in capfd.readouterr().err
         assert "</html>" in await call("plot", "web", "-o", "html")
 
 

@@ -1,6 +1,7 @@
 """`kubetide plot`: what the containers of a workload used, beside what they request and should request."""
 
 import asyncio
+import shutil
 import sys
 from typing import Any
 
@@ -22,6 +23,7 @@ from kubetide.recommend.gathering import Gathered, gather
 from kubetide.recommend.outputs.texts import why
 from kubetide.recommend.vpa_marks import read_marks
 
+_WIDEST = 120
 _FONTS = "Liberation Sans, Arial, Helvetica, Noto Sans, DejaVu Sans"
 
 
@@ -38,6 +40,8 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
     if output == "png" and sys.stdout.isatty():
         raise click.UsageError("-o png is for a file: kubetide plot … -o png > plot.png")
     namespace, _, name = workload.rpartition("/")
+    if "/" in namespace:
+        raise InvalidInput("is not NAMESPACE/NAME: a container is chosen with --container", subject=workload)
     chosen = namespace or invocation.namespace or "default"
     selection = Selection(namespace=chosen, kinds=frozenset({kind_named(kind)} if kind else ()), name=name)
     found, marks = asyncio.run(_gather(invocation, selection, given))
@@ -47,6 +51,9 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
     if len(workloads) > 1:
         kinds = ", ".join(sorted(each.kind for each in workloads))
         raise InvalidInput(f"several workloads have this name ({kinds}): give --kind", subject=f"{chosen}/{name}")
+    known = [one.name for one in workloads[0].containers]
+    if container and container not in known:
+        raise InvalidInput(f"there is no container {container!r}; there are: {', '.join(known)}", field="--container")
     for problem in found.state.problems:
         click.echo(f"kubetide: {problem}", err=True)
     made = rows(workloads, found.usage, bounds={"": found.state.bounds}, why_missing=found.missing)
@@ -72,8 +79,10 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
         case "html":
             click.echo(page(f"{workloads[0].kind} {chosen}/{name}", sections), nl=False)
         case _:
+            terminal = sys.stdout.isatty()
+            width = min(shutil.get_terminal_size().columns, _WIDEST) if terminal else 80
             for chart in images:
-                click.echo(to_text(chart, width=80, height=14, colour=sys.stdout.isatty()))
+                click.echo(to_text(chart, width=width, height=14, colour=terminal))
 
 
 def _stacked(images: list[str], height: int = 240) -> str:

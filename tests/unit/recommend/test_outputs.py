@@ -77,6 +77,14 @@ def test_a_long_name_keeps_its_ends_and_its_container() -> None:
     assert sum("-name]" in line for line in lines) == 2
 
 
+def test_a_reason_of_many_rows_is_said_once() -> None:
+    silent = [replace(WEB, name=name) for name in ("a", "b", "c")]
+    reasons = {key_of(each, "main"): "nobody measured it" for each in silent[:2]}
+    lines = [line.plain.strip() for line in table(rows(silent, {}, why_missing=reasons))]
+    assert [line.split()[0] for line in lines[1:4]] == ["shop/a", "shop/b", "nobody"]
+    assert lines[5] == "no usage found"
+
+
 def test_next_to_nothing_saves_nothing() -> None:
     row = msgspec.structs.replace(one(WEB, usage()), saved_cpu_millis=-22, saved_memory_bytes=-1)
     text = "\n".join(line.plain for line in table([row]))

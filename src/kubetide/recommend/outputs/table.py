@@ -33,11 +33,13 @@ def table(rows: Sequence[Row], *, width: int = WIDTH, details: bool = False) -> 
     longest = max(len(head[0]), *(len(_named(row, 0, with_cluster=clusters)) for row in rows))
     name_width = max(_LEAST, min(width - sum(widths) - len(widths), longest))
     lines = [Text(_line(head[0], head[1:], name_width, widths), style="bold")]
-    for row, each in zip(rows, cells, strict=True):
+    for place, (row, each) in enumerate(zip(rows, cells, strict=True)):
         line = Text(_line(_named(row, name_width, with_cluster=clusters), each, name_width, widths))
         line.stylize(_STYLES[row.risk], name_width + 1, name_width + 1 + len(row.risk))
         lines.append(line)
-        if details or row.recommended is None:
+        # What holds for one after the other is said below the last.
+        repeated = row.recommended is None and place + 1 < len(rows) and why(rows[place + 1]) == why(row)
+        if (details or row.recommended is None) and not repeated:
             # A number and its sign stay on one line.
             parts = wrap(why(row).replace(" %", "\0%"), max(20, width - 2), break_on_hyphens=False)
             lines += [Text("  " + part.replace("\0", " "), style="dim") for part in parts]

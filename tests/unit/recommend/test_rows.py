@@ -268,6 +268,13 @@ def test_a_utilization_target_sizes_for_the_target() -> None:
     assert any("HPA targets 50 %" in note for note in row.notes)
 
 
+def test_a_utilization_target_holds_for_a_checkpoint_too() -> None:
+    stored = Estimate(cpu_millis=120, memory_bytes=300 * MIB, days=9, samples=9000, source="VPA checkpoint")
+    row = one(replace(WEB, utilization={"cpu": 60}), stored)
+    assert amounts(row) == (200, 300 * MIB)
+    assert any("HPA targets 60 % of cpu: sized for it by the estimate" in note for note in row.notes)
+
+
 def test_savings_count_replicas_and_money_is_per_month() -> None:
     prices = Prices(default=Price(0.03, 0.004))
     row = one(WEB, usage(), prices=prices)

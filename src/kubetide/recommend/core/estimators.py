@@ -12,7 +12,7 @@ own is a callable from a `Fleet` to a `SizePolicy`, found by the entry point `ku
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -55,8 +55,11 @@ def estimator(name: str, others: Mapping[str, Maker]) -> Maker:
 
 def minimum(name: str, shared_by: int, others: Mapping[str, Maker]) -> tuple[int, int]:
     """Return millicores and bytes below which no container is sized; the containers of a pod share its minimum."""
-    if name != "vpa" or name in others:
-        return 0, 0
+    return (0, 0) if name != "vpa" or name in others else _pod_minimum(shared_by)
+
+
+@cache
+def _pod_minimum(shared_by: int) -> tuple[int, int]:
     cpu, memory = (floors(resource, Estimation(), np.array([shared_by])) for resource in (CPU, MEMORY))
     return int(cpu[0]), int(memory[0])
 

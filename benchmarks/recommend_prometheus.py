@@ -1,18 +1,23 @@
 """What `kubetide recommend` costs Prometheus, beside one percentile and one maximum per container as krr asks for.
 
-    python benchmarks/recommend_prometheus.py [--workloads 500] [--days 14] [--limit MIB] [--data FOLDER]
+    python benchmarks/recommend_prometheus.py [--workloads 500] [--days 14] [--smallest] [--limit MIB] [--data FOLDER]
 
 Fills a real Prometheus (needs `prometheus` and `promtool`) with generated usage of one pod each, starts it afresh for
-each way of asking, and prints time, requests, CPU seconds of whoever asks, and of the Prometheus process CPU seconds
-and peak memory, three kinds apart: what it allocated (RssAnon, looked at every 5 ms), pages of its program and of the
-blocks on disk (RssFile), which the kernel takes back when it needs them, and what was resident at once (VmHWM). Ratios
-to the last way follow, of the whole process and of what is above one that nobody asks. What is allocated depends on
-Go's collector, which by default lets the heap grow to twice of what is in use before it looks (GOGC=100 in the
-environment).
+each way of asking with its blocks dropped from the page cache, and prints time, requests, CPU seconds of whoever asks
+and of the Prometheus process, and its memory in MiB, looked at every 5 ms, at its peak:
 
-`--limit` runs Prometheus in a memory cgroup of its own of that size (root), and says whether it survives; blocks are
-dropped from the page cache before, because pages are charged to whoever reads them first. All rows are compared with
-what the generated numbers say, computed here without kubetide's code.
+    allocated   anonymous memory (RssAnon): what it needs and cannot give back, so what has to be provisioned
+    added       the same above one that nobody asks
+    of files    pages of its program and of its blocks (RssFile): clean, so the kernel takes them back when needed
+    resident    both at once (VmHWM)
+    working set what Kubernetes shows and evicts by: all of its memory cgroup without pages of files that were used
+                once (root)
+    smallest    the smallest memory cgroup, in steps of 4 MiB, in which it survives being asked (root, `--smallest`)
+
+Ratios to the last way follow. What is allocated depends on Go's collector, which by default lets the heap grow to twice
+of what is in use before it looks (GOGC=100 in the environment). `--limit` gives Prometheus a memory cgroup of that size
+(root), and says whether it survives. All rows are compared with what the generated numbers say, computed here without
+kubetide's code.
 """
 
 import argparse
@@ -24,8 +29,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -92,7 +97,7 @@ def fill(folder: Path, cpu: np.ndarray, memory: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class Figures:
-    """What one way of asking took; memory in MiB at its peak."""
+    """What one way of asking took; memory in MiB at its peak, NaN where it cannot be seen."""
 
     seconds: float
     requests: int
@@ -103,32 +108,68 @@ class Figures:
     anon: float
     file: float
     both: float
+    working: float
+    smallest: float = math.nan
+
+
+V1 = Path("/sys/fs/cgroup/memory")
 
 
 @contextmanager
-def confined(limit: int) -> Iterator[Path]:
-    """Make a memory cgroup of a size in MiB, and remove it."""
-    tree = Path("/sys/fs/cgroup/memory")
-    name = "memory.limit_in_bytes" if tree.is_dir() else "memory.max"
-    folder = (tree if tree.is_dir() else tree.parent) / f"kubetide-benchmark-{os.getpid()}"
-    folder.mkdir()
+def confined(limit: int | None) -> Iterator[Path | None]:
+    """Make a memory cgroup, of a size in MiB if there is one, and remove it; None where that is not allowed."""
+    folder = (V1 if V1.is_dir() else V1.parent) / f"kubetide-benchmark-{os.getpid()}"
     try:
-        (folder / name).write_text(str(limit * 2**20))
+        folder.mkdir()
+    except OSError:
+        if limit is not None:
+            raise
+        yield None
+        return
+    try:
+        if limit is not None:
+            (folder / ("memory.limit_in_bytes" if V1.is_dir() else "memory.max")).write_text(str(limit * 2**20))
         yield folder
     finally:
         folder.rmdir()
 
 
+def working_set_mib(cgroup: Path) -> float:
+    """Return the memory of a cgroup without pages of files that were used once, as the kubelet counts it."""
+    usage, inactive = (
+        ("memory.usage_in_bytes", "total_inactive_file") if V1.is_dir() else ("memory.current", "inactive_file")
+    )
+    fields = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+    return max(0, int((cgroup / usage).read_text()) - int(fields[inactive])) / 2**20
+
+
 async def measured(
-    folder: Path, ask: Callable[[str], Awaitable[tuple[int, int]]], cgroup: Path | None = None
+    folder: Path, ask: Callable[[str], Awaitable[tuple[int, int]]], limit: int | None = None
 ) -> Figures | None:
     """Start Prometheus, ask, and return what it took; None where it did not survive."""
+    with confined(limit) as cgroup:
+        return await _measured(folder, ask, cgroup)
+
+
+async def smallest(folder: Path, ask: Callable[[str], Awaitable[tuple[int, int]]]) -> int:
+    """Return the smallest memory cgroup in which Prometheus survives being asked, in steps of 4 MiB."""
+    low, high = 4, 32
+    while await measured(folder, ask, high) is None:
+        low, high = high, high * 2
+    while high - low > 4:
+        middle = (low + high) // 8 * 4
+        low, high = (low, middle) if await measured(folder, ask, middle) is not None else (middle, high)
+    return high
+
+
+async def _measured(
+    folder: Path, ask: Callable[[str], Awaitable[tuple[int, int]]], cgroup: Path | None
+) -> Figures | None:
     with socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     (folder / "prometheus.yml").write_text("{}")
-    if cgroup is not None:
-        forget_pages(folder / "data")
+    forget_pages(folder / "data")  # to a cgroup they are charged when it reads them
     join = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh"] if cgroup is not None else []
     process = await asyncio.create_subprocess_exec(
         *join,
@@ -140,6 +181,8 @@ async def measured(
         url = f"http://127.0.0.1:{port}"
         async with aiohttp.ClientSession() as session:
             for _ in range(600):
+                if process.returncode is not None:
+                    return None
                 try:
                     async with session.get(f"{url}/-/ready") as answer:
                         if answer.status == 200:
@@ -147,7 +190,7 @@ async def measured(
                 except aiohttp.ClientError:
                     pass
                 await asyncio.sleep(0.1)
-        with Peak(process.pid) as peak:
+        with Peak(process.pid, cgroup) as peak:
             before, began, own = cpu_seconds(process.pid), time.perf_counter(), time.process_time()
             asking = asyncio.ensure_future(ask(url))
             ended = asyncio.ensure_future(process.wait())
@@ -162,7 +205,8 @@ async def measured(
             seconds, own = time.perf_counter() - began, time.process_time() - own - peak.cpu()
         used = cpu_seconds(process.pid) - before
         whole = memory_mib(process.pid, "VmHWM")
-        return Figures(seconds, requests, samples, own, used, peak.mib["RssAnon"], peak.mib["RssFile"], whole)
+        kinds = (peak.mib["RssAnon"], peak.mib["RssFile"], whole, peak.mib.get("working", math.nan))
+        return Figures(seconds, requests, samples, own, used, *kinds)
     finally:
         if process.returncode is None:
             process.terminate()
@@ -180,9 +224,14 @@ def forget_pages(folder: Path) -> None:
 class Peak:
     """Watches how much memory of each kind a process has; the kernel keeps a peak of the sum only."""
 
-    def __init__(self, pid: int) -> None:
-        self.mib = {"RssAnon": 0.0, "RssFile": 0.0}
-        self._pid, self._end = pid, threading.Event()
+    def __init__(self, pid: int, cgroup: Path | None) -> None:
+        self._looks: dict[str, Callable[[], float]] = {
+            field: partial(memory_mib, pid, field) for field in ("RssAnon", "RssFile")
+        }
+        if cgroup is not None:
+            self._looks["working"] = partial(working_set_mib, cgroup)
+        self.mib = dict.fromkeys(self._looks, 0.0)
+        self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "Peak":
@@ -199,9 +248,9 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._end.wait(0.005):
-            for field in self.mib:
+            for name, look in self._looks.items():
                 with suppress(OSError, StopIteration):  # it has ended
-                    self.mib[field] = max(self.mib[field], memory_mib(self._pid, field))
+                    self.mib[name] = max(self.mib[name], look())
 
 
 def memory_mib(pid: int, field: str) -> float:
@@ -300,6 +349,7 @@ async def main() -> None:
     parser.add_argument("--parallel", type=int, nargs="+", default=[2], help="Queries at a time.")
     parser.add_argument("--data", type=Path, help="Where blocks are kept for the next run of the same size.")
     parser.add_argument("--limit", type=int, help="MiB that Prometheus may have (needs root).")
+    parser.add_argument("--smallest", action="store_true", help="Find the fewest MiB that suffice (needs root).")
     arguments = parser.parse_args()
     count, days = arguments.workloads, arguments.days
     cpu, memory = generate(count, days)
@@ -329,34 +379,39 @@ async def main() -> None:
             return source.cost.requests, source.cost.samples
 
         print(f"{count} workloads, {days} days, a sample every {SCRAPE} s")
-        heads = ("seconds", "requests", "samples", "own CPU", "CPU s", "allocated", "of files", "resident")
-        print(f"{'':26}" + " ".join(f"{head:>9}" for head in heads))
+        heads = ("seconds", "requests", "samples", "own CPU", "CPU s", "allocated", "added", "of files", "resident")
+        print(f"{'':26}" + " ".join(f"{head:>9}" for head in (*heads, "working set", "smallest")))
         ways: list[tuple[str, Callable[[str], Awaitable[tuple[int, int]]]]] = [
             (IDLE, idle),
             *(
-                (f"kubetide {each // 1000}k, {at_once} at a time", partial(ours, per_query=each, parallel=at_once))
+                (f"kubetide {each:,}, {at_once} at a time", partial(ours, per_query=each, parallel=at_once))
                 for each in arguments.per_query
                 for at_once in arguments.parallel
             ),
             (ONE_BY_ONE, partial(one_by_one, count=count, days=days)),
         ]
         took: dict[str, Figures] = {}
-        with confined(arguments.limit) if arguments.limit else nullcontext() as cgroup:
-            for title, ask in ways:
-                each = await measured(folder, ask, cgroup)
-                if each is None:
-                    print(f"{title:26}Prometheus was killed: {arguments.limit} MiB are not enough")
-                    continue
-                took[title] = each
-                sizes = " ".join(f"{figure:9.1f}" for figure in (each.own, each.cpu, each.anon, each.file, each.both))
-                print(f"{title:26}{each.seconds:9.1f} {each.requests:9} {each.samples:9} {sizes}", flush=True)
+        for title, ask in ways:
+            each = await measured(folder, ask, arguments.limit)
+            if each is None:
+                print(f"{title:26}Prometheus was killed: {arguments.limit} MiB are not enough")
+                continue
+            if arguments.smallest:
+                each = replace(each, smallest=await smallest(folder, ask))
+            took[title] = each
+            added = each.anon - took[IDLE].anon if IDLE in took else math.nan
+            sizes = " ".join(
+                f"{figure:9.1f}" for figure in (each.own, each.cpu, each.anon, added, each.file, each.both)
+            )
+            print(f"{title:26}{each.seconds:9.1f} {each.requests:9} {each.samples:9} {sizes}", end=" ")
+            print(f"{each.working:11.1f} {each.smallest:9.0f}", flush=True)
         print_ratios(took)
         if "usage" in found:
             check(workloads, found["usage"], cpu, memory)
 
 
 def print_ratios(took: dict[str, Figures]) -> None:
-    """Print each way as a share of the last, of the whole process and of what asking added to an idle one."""
+    """Print each way as a share of the last."""
     if IDLE not in took or ONE_BY_ONE not in took:
         return
     base, most = took[IDLE], took[ONE_BY_ONE]
@@ -364,10 +419,17 @@ def print_ratios(took: dict[str, Figures]) -> None:
         if title in (IDLE, ONE_BY_ONE):
             continue
         shares = [f"time {each.seconds / most.seconds:.2f}", f"CPU {each.cpu / most.cpu:.2f}"]
-        for name, field in (("allocated", "anon"), ("of files", "file"), ("resident", "both")):
-            mine, theirs, rest = (getattr(one, field) for one in (each, most, base))
-            above = f"{(mine - rest) / (theirs - rest):.2f}" if theirs > rest else "?"
-            shares.append(f"{name} {mine / theirs:.2f} (above idle {above})")
+        for name, field in (
+            ("allocated", "anon"),
+            ("of files", "file"),
+            ("resident", "both"),
+            ("working set", "working"),
+            ("smallest", "smallest"),
+        ):
+            mine, theirs = getattr(each, field), getattr(most, field)
+            shares.append(f"{name} {mine / theirs:.2f}")
+        if most.anon > base.anon:
+            shares.insert(2, f"added {(each.anon - base.anon) / (most.anon - base.anon):.2f}")
         print(f"{title}, ratio to {ONE_BY_ONE}: {', '.join(shares)}")
 
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +16,16 @@ from kubetide.api.values.patch import MergePatch
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import InvalidInput, KubetideError, Unavailable
 from kubetide.kube.client.client import Client
+from kubetide.kube.client.errors import ApiError
 from kubetide.kube.client.transport import Response, Transport
-from kubetide.recommend.cluster import Selection
+from kubetide.recommend.cluster import Selection, kind_named
 from kubetide.recommend.core.money import Price
 from kubetide.recommend.core.patches import layout, patch, vpas
 from kubetide.recommend.core.rows import Row, rows
+from kubetide.recommend.core.sizing import LimitPolicy, Options
+from kubetide.recommend.core.workloads import Estimate, key_of
 from kubetide.recommend.gathering import Gathered, Sources, gather
+from kubetide.recommend.manifest_edits import edit_repository
 from kubetide.recommend.metrics_usage import Watch
 from kubetide.recommend.opencost import averaged
 from kubetide.recommend.outputs.table import table
@@ -104,6 +109,16 @@ def test_every_kind_gets_a_row_and_what_is_owned_gets_none() -> None:
             client, cluster.clock, Selection(labels="app=web", kinds=frozenset({"deployment"})), Sources()
         )
         assert [row.name for row in made(only)] == ["web"]
+        for text, name in (
+            ("deploy", "web"),
+            ("Deployment", "web"),
+            ("deployments.apps", "web"),
+            ("rollouts", "canary"),
+            ("rollout.argoproj.io", "canary"),
+            ("sts", "db"),
+        ):
+            only = await gather(client, cluster.clock, Selection(kinds=frozenset({kind_named(text)})), Sources())
+            assert [row.name for row in made(only)] == [name]
         with pytest.raises(
             InvalidInput, match="--kind: no workload is of kind 'pod'; there are: CronJob, DaemonSet, De"
         ):
@@ -188,6 +203,71 @@ def test_a_custom_resource_without_a_template_says_so_and_gets_no_patch() -> Non
         assert left_out == ["Rollout default/odd: no patch, it has no pod template that could be found"]
         lines = [str(line) for line in table(list(found.values()))]
         assert any(line.startswith("default/empty rollout ") and "[" not in line for line in lines)
+
+    on_cluster([ROLLOUT_CRD], check)
+
+
+def test_patches_change_sizes_and_nothing_else_and_know_the_containers() -> None:
+    held = {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "ephemeral-storage": "1Gi"}}
+    containers = [{"name": "proxy", "image": "x"}, {"name": "main", "image": "x", "resources": held}]
+    template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": containers}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "w"}}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+    paths = {"Deployment": "/apis/apps/v1/namespaces/default/deployments/web"}
+    paths["Rollout"] = "/apis/argoproj.io/v1alpha1/namespaces/default/rollouts/canary"
+    types = {"Deployment": "application/strategic-merge-patch+json", "Rollout": "application/json-patch+json"}
+
+    async def check(cluster: SimCluster, client: Client) -> None:
+        await cluster.apply([rolled_out("canary", {**spec, "strategy": {"canary": {"steps": [{"setWeight": 20}]}}})])
+        workloads = (await gather(client, cluster.clock, Selection(), Sources())).state.workloads
+        given = Estimate(cpu_millis=300, memory_bytes=2**29, days=9, samples=9000, source="VPA checkpoint")
+        estimates = {key_of(each, one.name): given for each in workloads for one in each.containers}
+        files, left_out = layout("kubectl", rows(workloads, estimates, Options(limits=LimitPolicy.NONE)))
+        assert (len(files), left_out) == (2, [])
+        for file in files.values():
+            kind = "Rollout" if isinstance(file.document, list) else "Deployment"
+            before = json.loads((await client.request("GET", paths[kind])).body)
+            body = json.dumps(file.document).encode()
+            await client.request("PATCH", paths[kind], body=body, content_type=types[kind])
+            after = json.loads((await client.request("GET", paths[kind])).body)
+            wanted = json.loads(json.dumps(before["spec"]))
+            proxy, main = wanted["template"]["spec"]["containers"]
+            sizes = {"cpu": "300m", "memory": "512Mi"}
+            proxy["resources"] = {"requests": sizes}
+            main["resources"] = {
+                "requests": {**main["resources"]["requests"], **sizes},
+                "limits": {"ephemeral-storage": "1Gi"},
+            }
+            assert after["spec"] == wanted
+            if kind == "Rollout":
+                wanted["template"]["spec"]["containers"].reverse()
+                moved = json.dumps({"spec": wanted}).encode()
+                await client.request("PATCH", paths[kind], body=moved, content_type="application/merge-patch+json")
+                with pytest.raises(ApiError, match="test"):
+                    await client.request("PATCH", paths[kind], body=body, content_type=types[kind])
+
+    on_cluster([ROLLOUT_CRD, deployment], check)
+
+
+def test_what_an_operator_makes_has_the_row_and_no_patch_that_it_would_undo(tmp_path: Path) -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        await cluster.apply([rolled_out("main", {"replicas": 1})])
+        path = "/apis/argoproj.io/v1alpha1/namespaces/default/rollouts/main"
+        uid = json.loads((await client.request("GET", path)).body)["metadata"]["uid"]
+        owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "main", "uid": uid}
+        made_of_it = make_stateful_set("db", cpu="1")
+        made_of_it["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+        await cluster.apply(made_of_it)
+        await cluster.run_for(timedelta(seconds=60))
+        sources = Sources(prometheus=FakePrometheus({"db-0": (0.3, 400 * 2**20)}), question=Question())
+        for selection in (Selection(), Selection(kinds=frozenset({"rollout"})), Selection(name="main")):
+            found = made(await gather(client, cluster.clock, selection, sources))
+            assert [(row.kind, row.name, row.managed_by) for row in found] == [("StatefulSet", "db", "Rollout main")]
+            assert found[0].recommended is not None
+            assert "Rollout main makes it: set sizes there, a patch would be undone" in found[0].notes
+            why = "Rollout main makes it: set sizes there"
+            assert layout("kubectl", found) == ({}, [f"StatefulSet default/db: no patch, {why}"])
+            assert edit_repository(tmp_path, found) == ("", [f"StatefulSet default/db: {why}"])
 
     on_cluster([ROLLOUT_CRD], check)
 
@@ -334,6 +414,23 @@ class Answering:
                 body = {"kind": "Status", "code": code, "message": "no"} if code != 200 else answer
                 return Response(status=code, headers={}, body=json.dumps(body).encode())
         return await self._inner.request(method, path, **parts)
+
+
+def test_a_prometheus_that_nobody_named_and_that_may_not_be_asked_is_no_error() -> None:
+    proxy = "/api/v1/namespaces/default/services/prometheus:9090/proxy"
+
+    async def check(cluster: SimCluster, client: Client) -> None:
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "prometheus"}}
+        await cluster.apply({**service, "spec": {"ports": [{"port": 9090}]}})
+        watch = Watch(timedelta(minutes=10))
+        found = await gather(client, cluster.clock, Selection(), Sources(find_prometheus=True, watch=watch))
+        assert [row.evidence.source for row in made(found)] == ["metrics API"]
+        said = "Prometheus cannot be used: give its URL with --prometheus: status 403: no"
+        assert found.state.problems == [said]
+        with pytest.raises(KubetideError, match=said):
+            await gather(client, cluster.clock, Selection(), Sources(find_prometheus=True, must_find=True))
+
+    on_cluster([make_deployment("web", cpu="2")], check, transport=lambda inner: Answering(inner, {proxy: 403}))
 
 
 def test_node_agents_stand_in_for_the_metrics_api() -> None:

@@ -86,6 +86,8 @@ async def test_every_output_and_layout(tmp_path: Path, capfd: pytest.CaptureFixt
         repository.mkdir()
         manifest = make_deployment("web", replicas=2, cpu="2", memory="4Gi")
         (repository / "web.yaml").write_text("# ours\n" + yaml.safe_dump(manifest))
+        located = json.loads(await call("recommend", "--repo", str(repository), "-o", "sarif"))["runs"][0]["results"]
+        assert [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in located] == ["web.yaml"]
         assert "+++ b/web.yaml" in await call("recommend", "--repo", str(repository))
         changed = (repository / "web.yaml").read_text()
         assert changed.startswith("# ours\n")
@@ -93,6 +95,14 @@ async def test_every_output_and_layout(tmp_path: Path, capfd: pytest.CaptureFixt
         assert sizes["cpu"] == f"{row['recommended']['cpuRequestMillis']}m"
         assert "default/web main: CPU" in await call("plot", "default/web")
         assert (await call("plot", "web", "-o", "svg")).startswith("<svg ")
+        for words, said in (
+            (("default/web", "--container", "proxy"), "there is no container 'proxy'; there are: main"),
+            (("default/web/main",), "default/web/main: is not NAMESPACE/NAME: a container is chosen with --container"),
+            (("default/other",), "default/other: there is no such workload"),
+        ):
+            source = ("--prometheus", url, "--prometheus-token", TOKEN)
+            assert await asyncio.to_thread(run_cli, ["--kubeconfig", kubeconfig, "plot", *words, *source]) == 2
+            assert said in capfd.readouterr().err
         assert "</html>" in await call("plot", "web", "-o", "html")
 
 
@@ -126,6 +136,10 @@ async def test_one_of_several_clusters_that_is_away_leaves_the_rows_of_the_other
         again = capfd.readouterr()
         assert "there: no rows of this cluster: " in again.err
         assert json.loads(again.out)["rows"] == json.loads(shown.out)["rows"]
+        for one_cluster in (["-o", "vpa"], ["--repo", str(tmp_path)]):
+            words = ["--kubeconfig", kubeconfig, "recommend", "--all-contexts", *one_cluster]
+            assert await asyncio.to_thread(run_cli, words) == 2
+            assert "are for one cluster" in capfd.readouterr().err
         misspelt = ["--context", "here,nowhere", "recommend"]
         assert await asyncio.to_thread(run_cli, ["--kubeconfig", kubeconfig, *misspelt]) == 2
         assert "there is no context 'nowhere'; there are: here, there" in capfd.readouterr().err

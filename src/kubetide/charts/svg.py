@@ -28,6 +28,8 @@ COLOURS = {
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 14.0, 26.0, 40.0
 _LETTER = 6.8
 """Width of a letter of the 11 px labels, generously."""
+_LINE = 15.0
+"""From one line of the legend to the next."""
 
 
 def render(chart: Chart, *, width: int = 640, height: int = 240) -> str:
@@ -55,7 +57,9 @@ class _Frame:
         self._chart = chart
         self._x, self._y = chart.scales()
         self._left, self._right = _LEFT, max(width - _RIGHT, _LEFT + 1)
-        self._top, self._bottom = _TOP, max(height - _BOTTOM, _TOP + 1)
+        self._labels = self._placed()
+        lines = max((line for _, _, line in self._labels), default=0)
+        self._top, self._bottom = _TOP, max(height - _BOTTOM - lines * _LINE, _TOP + 1)
 
     def axes(self) -> list[str]:
         parts = []
@@ -92,20 +96,28 @@ class _Frame:
                 return self._marks(layer)
 
     def legend(self) -> list[str]:
-        parts, x, y = [], self._left, self._bottom + 33
+        parts = []
+        for layer, x, line in self._labels:
+            y = self._bottom + 33 + line * _LINE
+            parts.append(
+                f'<rect class="tide-{layer.role}" x="{x:.1f}" y="{y - 8:.1f}" width="9" height="9" '
+                f'fill="{COLOURS[layer.role]}"/>'
+                f'<text class="tide-text" x="{x + 13:.1f}" y="{y:.1f}" fill="#333333">{escape(layer.label)}</text>'
+            )
+        return parts
+
+    def _placed(self) -> list[tuple[Layer, float, int]]:
+        """Return where the labels of layers stand and on which line: one that is left out would mislead."""
+        found, x, line = [], self._left, 0
         for layer in self._chart.layers:
             if not layer.label:
                 continue
-            colour = COLOURS[layer.role]
             room = 16 + len(layer.label) * _LETTER
             if x + room > self._right and x > self._left:
-                break  # what does not fit is still in <desc>
-            parts.append(
-                f'<rect class="tide-{layer.role}" x="{x:.1f}" y="{y - 8:.1f}" width="9" height="9" fill="{colour}"/>'
-                f'<text class="tide-text" x="{x + 13:.1f}" y="{y:.1f}" fill="#333333">{escape(layer.label)}</text>'
-            )
+                x, line = self._left, line + 1
+            found.append((layer, x, line))
             x += room + 10
-        return parts
+        return found
 
     def _line(self, layer: Line) -> list[str]:
         dashes = ' stroke-dasharray="5 3"' if layer.dashed else ""

@@ -50,15 +50,21 @@ class Selection:
     namespace: str = ""
     labels: str = ""
     kinds: frozenset[str] = frozenset()
-    """In lower case; empty means all."""
+    """In lower case, as `kind_named` has them; empty means all."""
     name: str = ""
     """Only workloads of this name."""
 
 
 def kind_named(text: str) -> str:
-    """Return a kind in lower case, from the ways in which kubectl takes it."""
+    """Return a kind in lower case, and what kubectl's short names stand for."""
     name = text.lower()
-    return _SHORT.get(name, name.removesuffix("s"))
+    return _SHORT.get(name, name)
+
+
+def _names(resource: Resource[Any]) -> set[str]:
+    """Return the names of a kind: `rollout`, `rollouts`, each also with its group."""
+    bare = {resource.kind.lower(), resource.plural}
+    return bare | {f"{name}.{resource.group}" for name in bare}
 
 
 @dataclass(slots=True)
@@ -93,7 +99,7 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
 
     kinds: list[Resource[Any]] = [*BUILT_IN, *await _custom(client, state.problems)]
     # One of several clusters need not have every kind.
-    if not cluster and (unknown := selection.kinds - {kind.kind.lower() for kind in kinds}):
+    if not cluster and (unknown := selection.kinds - {name for kind in kinds for name in _names(kind)}):
         there = ", ".join(sorted(kind.kind for kind in kinds))
         raise InvalidInput(f"no workload is of kind {min(unknown)!r}; there are: {there}", field="--kind")
     async with asyncio.TaskGroup() as group:
@@ -107,20 +113,22 @@ async def read_workloads(client: Client, selection: Selection, *, cluster: str =
         raise KubetideError(f"no workloads may be read: {state.problems[0]}")
     objects = [read(kind, each) for kind, task in zip(kinds, tasks, strict=True) for each in task.result()]
     state.pods, state.nodes = list(pods.result()), list(nodes.result())
-    by_owner, children = _owned(objects, state.pods)
+    by_owner, makes = _owned(objects, state.pods)
+    listed_by = {each.key: each for each in objects}
     targets = _targets(hpas.result()) if HPAS not in refused else None
     makers = referrers(objects)
     referring = {maker.key for maker in makers.values()}
     selector = parse_selector(selection.labels)
     for each in objects:
-        owned = each.resource.kind in _OWNED and controller_of(each.meta) is not None
-        maker = makers.get(each.key)
-        asked = (each,) if maker is None else (each, maker)
+        owned = each.resource.kind in _OWNED and each.manager is not None
+        maker, manager = makers.get(each.key), listed_by.get(each.manager) if each.manager is not None else None
+        asked = tuple(one for one in (each, maker, manager) if one is not None)
         if owned or each.key in referring or not any(_wanted(one, selection, selector) for one in asked):
             continue
-        mine = [pod for one in asked for pod in by_owner.get(one.key, ())]
-        found = workload_of(each, mine, owned=children.get(each.key, ()))
-        if found is not None:
+        mine = [pod for one in (each, maker) if one is not None for pod in by_owner.get(one.key, ())]
+        found = workload_of(each, mine)
+        # Of a resource without pods, what an operator makes of it has the rows.
+        if found is not None and (found.containers[0].name or each.key not in makes):
             found = found if maker is None else made_by(found, maker)
             goals = None if targets is None else next((targets[one.key] for one in asked if one.key in targets), {})
             state.workloads.append(replace(found, cluster=cluster, utilization=goals))
@@ -148,24 +156,19 @@ async def _custom(client: Client, problems: list[str]) -> Sequence[Resource[Cust
 
 
 def _wanted(each: Found, selection: Selection, selector: Selector) -> bool:
-    kind = not selection.kinds or each.resource.kind.lower() in selection.kinds
+    kind = not selection.kinds or not selection.kinds.isdisjoint(_names(each.resource))
     return kind and selection.name in ("", each.meta.name) and selector.matches(each.meta.labels or {})
 
 
-def _owned(objects: Sequence[Found], pods: Sequence[Pod]) -> tuple[dict[Owner, list[Pod]], dict[Owner, list[Owner]]]:
-    """Return the pods of each workload, and the workloads that other workloads made."""
-    owners: dict[Owner, Owner | None] = {}
-    children: dict[Owner, list[Owner]] = {}
-    for each in objects:
-        owner = controller_of(each.meta)
-        above = owners[each.key] = (each.meta.namespace, owner.kind, owner.name) if owner is not None else None
-        if above is not None and each.resource.kind not in _OWNED:
-            children.setdefault(above, []).append(each.key)
+def _owned(objects: Sequence[Found], pods: Sequence[Pod]) -> tuple[dict[Owner, list[Pod]], set[Owner]]:
+    """Return the pods of each workload, and who makes workloads that have rows of their own."""
+    owners = {each.key: each.manager for each in objects}
+    makes = {each.manager for each in objects if each.manager is not None and each.resource.kind not in _OWNED}
     by_owner: dict[Owner, list[Pod]] = {}
     for pod in pods:
         if (top := _top(pod, owners)) is not None:
             by_owner.setdefault(top, []).append(pod)
-    return by_owner, children
+    return by_owner, makes
 
 
 def _top(pod: Pod, owners: Mapping[Owner, Owner | None]) -> Owner | None:

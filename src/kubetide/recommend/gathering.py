@@ -37,6 +37,17 @@ class Sources:
     """Look for prices in the OpenCost of the cluster."""
 
 
+def _unusable(error: KubetideError, *, by_url: bool) -> KubetideError:
+    """Return what is said of a Prometheus that was found or named and gave no usage."""
+    text = " ".join(str(error).split())
+    if not isinstance(error, PrometheusAnswer):
+        return error
+    hint = ""
+    if text.startswith(_UNAUTHORIZED):
+        hint = ": check --prometheus-token or --prometheus-user" if by_url else ": give its URL with --prometheus"
+    return KubetideError(f"Prometheus cannot be used{hint}: {text}")
+
+
 @dataclass(slots=True)
 class Gathered:
     """One cluster, ready for rows."""
@@ -94,12 +105,15 @@ async def gather(
         )
         try:
             found.usage.update(await source.load(state.workloads, sources.question))
-        except PrometheusAnswer as error:
-            text = " ".join(str(error).split())
-            hint = ": check --prometheus-token or --prometheus-user" if text.startswith(_UNAUTHORIZED) else ""
-            raise KubetideError(f"Prometheus cannot be used{hint}: {text}") from error
+            tried.append("Prometheus")
+        except InvalidInput:
+            raise
+        except KubetideError as error:
+            if sources.prometheus is not None or sources.must_find:
+                raise _unusable(error, by_url=sources.prometheus is not None) from error
+            # Nobody named it: there are other sources.
+            state.problems.append(" ".join(str(_unusable(error, by_url=False)).split()))
         found.cost = source.cost
-        tried.append("Prometheus")
     if keys - found.usage.keys():
         stored = await load_checkpoints(client, state.workloads, namespace=selection.namespace, problems=state.problems)
         found.usage.update({key: each for key, each in stored.items() if key not in found.usage})

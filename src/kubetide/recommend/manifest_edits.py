@@ -1,4 +1,4 @@
-"""Requests in existing manifests, changed in place: only the amounts change, every other byte stays.
+"""Requests in existing manifests, found or changed in place: only the amounts change, every other byte stays.
 
 ruamel.yaml says where a value stands; the text is edited there. Templates ({{ … }}) are not YAML and are left alone, as
 are amounts in flow style that would have to be added.
@@ -14,6 +14,7 @@ from typing import Any
 from kubetide.errors import InvalidInput
 from kubetide.recommend.core.patches import by_workload, resources
 from kubetide.recommend.core.rows import Row
+from kubetide.recommend.core.workloads import ContainerKey
 
 _SCALAR = re.compile(r""""[^"]*"|'[^']*'|[^\s,}#]+""")
 _EMPTY = re.compile(r":(?:[ \t]*\{[ \t]*\}|[ \t]*(?:null|~))?(?=[ \t]*(?:#.*)?\r?$)")
@@ -23,24 +24,78 @@ _Workloads = Mapping[tuple[str, str, str], Sequence[Row]]
 
 def edit_repository(root: Path, rows: Iterable[Row]) -> tuple[str, list[str]]:
     """Change the manifests below a folder; return the difference, and what could not be changed."""
-    wanted = {(kind, namespace, name): mine for (_, namespace, kind, name), mine in by_workload(rows).items()}
+    rows = list(rows)
+    # A manifest may differ from the cluster, so all are compared; that one is missing matters where sizes change.
+    wanted, changed = (
+        {(kind, namespace, name): mine for (_, namespace, kind, name), mine in by_workload(rows, whole=whole).items()}
+        for whole in (True, False)
+    )
     found: set[tuple[str, str, str]] = set()
     problems: list[str] = []
     shown: list[str] = []
-    for path in sorted(each for suffix in ("*.yaml", "*.yml") for each in root.rglob(suffix)):
-        if ".git" in path.parts:
-            continue
-        before = path.read_bytes().decode()  # as it is: line ends too
-        if "{{" in before:
-            continue
-        after = edited(before, wanted, found, problems, str(path.relative_to(root)))
+    for path, before in _manifests(root, problems):
+        name = str(path.relative_to(root))
+        after = edited(before, wanted, found, problems, name)
         if after != before:
             path.write_bytes(after.encode())
-            name = str(path.relative_to(root))
             lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
             shown += difflib.unified_diff(*lines, f"a/{name}", f"b/{name}")
-    problems += [f"{kind} {ns}/{name}: no manifest found" for kind, ns, name in sorted(wanted.keys() - found)]
-    return "".join(shown), problems
+    return "".join(shown), [*problems, *_missing(changed, found)]
+
+
+def find_in_repository(root: Path, rows: Iterable[Row]) -> tuple[dict[ContainerKey, tuple[str, int]], list[str]]:
+    """Return the file and line of the container of each row, and what was not found; nothing is changed.
+
+    Files are named from the root of the Git repository around the folder, as code hosts want them.
+    """
+    wanted: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        wanted.setdefault((row.kind, row.namespace, row.name), []).append(row)
+    root = root.resolve()
+    top = next((each for each in (root, *root.parents) if (each / ".git").exists()), root)
+    seen: set[tuple[str, str, str]] = set()
+    problems: list[str] = []
+    places: dict[ContainerKey, tuple[str, int]] = {}
+    for path, text in _manifests(root, problems):
+        for document in _documents(text, str(path.relative_to(root)), problems):
+            for key in _meant(document, wanted)[:1]:
+                seen.add(key)
+                for row in wanted[key]:
+                    if (container := _container(document, row)) is not None:
+                        places.setdefault(row.key, (path.relative_to(top).as_posix(), container.lc.line + 1))
+    return places, [*problems, *_missing(wanted, seen)]
+
+
+def _manifests(root: Path, problems: list[str]) -> Iterator[tuple[Path, str]]:
+    """Return the YAML files below a folder with their text as it is, line ends too; templates are left out."""
+    for path in sorted(each for suffix in ("*.yaml", "*.yml") for each in root.rglob(suffix)):
+        if ".git" in path.parts or not path.is_file():
+            continue
+        try:
+            text = path.read_bytes().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(f"{path.relative_to(root)}: cannot be read: {error}")
+            continue
+        if "{{" not in text:
+            yield path, text
+
+
+def _missing(wanted: _Workloads, found: set[tuple[str, str, str]]) -> list[str]:
+    """Return which workloads have no manifest, with the reason where one is known."""
+    problems = []
+    for key in sorted(wanted.keys() - found):
+        kind, namespace, name = key
+        manager = wanted[key][0].managed_by
+        reason = f"{manager} makes it: set sizes there" if manager else "no manifest found"
+        problems.append(f"{kind} {namespace}/{name}: {reason}")
+    return problems
+
+
+def _meant(document: Any, wanted: _Workloads) -> list[tuple[str, str, str]]:
+    """Return the workloads that a manifest may be; one without namespace is of whichever it is applied to."""
+    meta = document.get("metadata") or {}
+    kind, name, namespace = document.get("kind"), meta.get("name"), meta.get("namespace")
+    return [key for key in wanted if key[0] == kind and key[2] == name and namespace in (None, key[1])]
 
 
 def edited(text: str, wanted: _Workloads, found: set[tuple[str, str, str]], problems: list[str], subject: str) -> str:
@@ -48,14 +103,13 @@ def edited(text: str, wanted: _Workloads, found: set[tuple[str, str, str]], prob
     lines = text.split("\n")
     edits: list[tuple[int, int, int, list[str]]] = []
     for document in _documents(text, subject, problems):
-        meta = document.get("metadata") or {}
-        kind, name, namespace = document.get("kind"), meta.get("name"), meta.get("namespace")
-        # A manifest without namespace is of whichever namespace it is applied to, if that is clear.
-        keys = [key for key in wanted if key[0] == kind and key[2] == name and namespace in (None, key[1])]
+        keys = _meant(document, wanted)
         if len(keys) > 1:
+            kind, _, name = keys[0]
             problems.append(f"{subject}: {kind} {name} has no namespace and is in {len(keys)} of them")
         if len(keys) != 1:
             continue
+        kind, _, name = keys[0]
         found.add(keys[0])
         for row in wanted[keys[0]]:
             container = _container(document, row)

@@ -14,12 +14,14 @@ from kubetide.recommend.core.patches import PatchFile, layout
 from kubetide.recommend.core.rows import Row
 
 
-def write_layout(folder: Path, name: str, rows: Sequence[Row]) -> tuple[list[Path], list[str]]:
+def write_layout(
+    folder: Path, name: str, rows: Sequence[Row], *, no_limits: bool = False
+) -> tuple[list[Path], list[str]]:
     """Write the files of a layout; return them, and which workloads have none and why.
 
     Names of objects are names of files: what would lead out of the folder is an error.
     """
-    files, left_out = layout(name, rows)
+    files, left_out = layout(name, rows, no_limits=no_limits)
     written = []
     for relative, file in sorted(files.items()):
         path = folder / relative

@@ -7,6 +7,7 @@ nodes:
     gib: 0.0035
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -58,10 +59,17 @@ def read_prices(text: str) -> PriceList | None:
             raise InvalidInput(f"{text!r} is not such as cpu=0.03,gib=0.004", field="--price") from error
         if parts:
             raise InvalidInput(f"{', '.join(parts)}: only cpu and gib have a price", field="--price")
-        return PriceList(amounts)
+        return _checked(PriceList(amounts), text)
     try:
-        return msgspec.yaml.decode(Path(text).read_bytes(), type=PriceList)
+        return _checked(msgspec.yaml.decode(Path(text).read_bytes(), type=PriceList), text)
     except OSError as error:
         raise InvalidInput(f"{text}: {error.strerror}", field="--price") from error
     except msgspec.DecodeError as error:
         raise InvalidInput(f"{text}: {error}", field="--price") from error
+
+
+def _checked(found: PriceList, text: str) -> PriceList:
+    prices = [found.default.cpu, found.default.gib, *(price for each in found.nodes for price in (each.cpu, each.gib))]
+    if not all(math.isfinite(price) and price >= 0 for price in prices):
+        raise InvalidInput(f"{text}: a price is a number from 0 on", field="--price")
+    return found

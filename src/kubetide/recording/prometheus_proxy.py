@@ -5,7 +5,7 @@ Of several a Prometheus is taken before the others, then the first by namespace 
 depend on the order of a list.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -15,11 +15,12 @@ from kubetide.api.objects.meta import ObjectMeta
 from kubetide.api.values.codec import decode
 from kubetide.errors import InvalidInput, Unavailable
 from kubetide.kube.client.client import Client
-from kubetide.kube.client.errors import ApiError
-from kubetide.kube.client.transport import Response
+from kubetide.kube.client.errors import ApiError, Forbidden
 from kubetide.stats.prometheus_ranges import PrometheusAnswer
 
 _LABEL = "app.kubernetes.io/name"
+LONGEST_ADDRESS = 6000
+"""Characters of a question that is asked by GET: gateways before an API server take 8 KiB of a request's first line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +72,46 @@ class _Services(msgspec.Struct, frozen=True):
 
 
 class ProxiedPrometheus:
-    """Prometheus behind the API server's proxy for services."""
+    """Prometheus behind the API server's proxy for services.
+
+    To the API server a GET is the verb `get` of `services/proxy` and a POST is `create`. Whoever may only read has the
+    first, so a question goes by GET where it fits an address, and the other way where that one is forbidden.
+    """
 
     def __init__(self, client: Client, path: str) -> None:
         self._client = client
         self.path = path
+        self._forbidden: set[str] = set()
 
     async def post(self, path: str, form: Mapping[str, str]) -> bytes:
-        """Send a form and return the body of the answer."""
-        form_type = "application/x-www-form-urlencoded"
-        sent = self._client.request("POST", self.path + path, body=urlencode(form).encode(), content_type=form_type)
-        return await self._answer(sent)
+        """Send parameters, in whichever way is allowed, and return the body of the answer."""
+        ways = ["GET", "POST"] if len(urlencode(form)) <= LONGEST_ADDRESS else ["POST", "GET"]
+        first, second = sorted(ways, key=lambda way: way in self._forbidden)
+        try:
+            return await self._send(first, path, form)
+        except Forbidden as error:
+            self._forbidden.add(first)
+            try:
+                return await self._send(second, path, form)
+            except Forbidden:
+                raise PrometheusAnswer(f"status 403: {error}") from error
 
     async def get(self, path: str, form: Mapping[str, str]) -> bytes:
-        """Send parameters and return the body of the answer."""
-        return await self._answer(self._client.request("GET", self.path + path, query=form))
-
-    async def _answer(self, sent: Awaitable[Response]) -> bytes:
+        """Send parameters by GET and return the body of the answer."""
         try:
-            response = await sent
+            return await self._send("GET", path, form)
+        except Forbidden as error:
+            raise PrometheusAnswer(f"status 403: {error}") from error
+
+    async def _send(self, method: str, path: str, form: Mapping[str, str]) -> bytes:
+        try:
+            if method == "GET":
+                response = await self._client.request(method, self.path + path, query=form)
+            else:
+                body, form_type = urlencode(form).encode(), "application/x-www-form-urlencoded"
+                response = await self._client.request(method, self.path + path, body=body, content_type=form_type)
+        except Forbidden:
+            raise
         except ApiError as error:
             if error.status >= 500 or error.status == 429:
                 raise Unavailable(f"Prometheus at {self.path} answers {error.status}: {error}") from error

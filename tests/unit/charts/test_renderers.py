@@ -143,3 +143,14 @@ def test_little_data_is_drawn_without_an_error(layers: tuple[Line, ...]) -> None
 )
 def test_a_sparkline_keeps_peaks_and_gaps(values: list[float], width: int, expected: str) -> None:
     assert sparkline(np.array(values), width=width) == expected
+
+
+def test_a_legend_that_is_too_long_goes_on_below_inside_the_picture() -> None:
+    times = np.array([0.0, 86400.0])
+    lines = [Line(label=f"a line of many words {n}", x=times, y=np.full(2, float(n))) for n in range(1, 6)]
+    text = to_svg(chart(*lines), width=400, height=200)
+    heights = [float(each) for each in re.findall(r'y="([\d.]+)" fill="#333333">a line', text)]
+    assert len(heights) == 5
+    assert len(set(heights)) > 1
+    assert max(heights) <= 200
+    assert to_svg(chart(*lines), width=1600, height=200).count(f'y="{200 - 40 + 33:.1f}" fill="#333333">a line') == 5

@@ -18,6 +18,15 @@ def workload(kind: str, name: str, *pods: str) -> Workload:
     )
 
 
+LONG = ("a" * 47, "a" * 47 + "-bb", "b" * 58, "e" * 63)
+HASH = "5d4f8c7b9d"
+
+
+def generated(base: str, suffix: str = "x2k7z") -> str:
+    """Return the name that an API server makes for `generateName`: 63 characters at most."""
+    return f"{base[:58]}{suffix}"
+
+
 MATCHER = PodMatcher(
     [
         workload("Deployment", "web", "odd-name"),
@@ -26,6 +35,11 @@ MATCHER = PodMatcher(
         workload("DaemonSet", "logs"),
         workload("CronJob", "report"),
         workload("Rollout", "canary"),
+        workload("Job", "import"),
+        *(workload("Deployment", name) for name in LONG),
+        workload("CronJob", "c" * 52),
+        workload("DaemonSet", "d" * 60),
+        workload("StatefulSet", "s" * 60),
     ]
 )
 
@@ -43,6 +57,14 @@ MATCHER = PodMatcher(
         ("web-admin-aeiou", None),
         ("db-main", None),
         ("unknown-5d4f8c7b9d-x2k7z", None),
+        ("import-x2k7z", "import"),
+        ("import-3-x2k7z", "import"),
+        *((generated(f"{name}-{HASH}-"), name) for name in LONG),
+        (generated(f"{LONG[0]}-{HASH}-", "aeiou"), None),
+        (generated(f"{LONG[0]}-other-{HASH}-"), None),
+        (generated("c" * 52 + "-29381040-"), "c" * 52),
+        (generated("d" * 60 + "-"), "d" * 60),
+        ("s" * 58 + "x2k7z", None),
     ],
 )
 def test_a_name_says_whose_pod_it_was(pod: str, owner: str | None) -> None:

@@ -65,6 +65,34 @@ def test_the_table_fits_and_begins_with_what_is_too_small(report: Report, width:
     assert "4 containers: 1 too small, 1 without usage" in " ".join(lines)
 
 
+def test_a_long_name_keeps_its_ends_and_its_container() -> None:
+    name = "payments-service-of-the-european-region-{}"
+    containers = (Container("main", Sizes(100, MIB)), Container("proxy-with-a-name", Sizes(100, MIB)))
+    both = [replace(WEB, name=name.format(end), containers=containers) for end in ("east", "west")]
+    made = rows(both, {key_of(each, one.name): usage() for each in both for one in containers})
+    lines = [line.plain for line in table(made)][1:5]
+    assert max(map(len, lines)) <= 80
+    assert len({line.split("  ")[0] for line in lines}) == 4, "no two rows have the same name"
+    assert sum("east deploy [main]" in line for line in lines) == 1
+    assert sum("-name]" in line for line in lines) == 2
+
+
+def test_a_reason_of_many_rows_is_said_once() -> None:
+    silent = [replace(WEB, name=name) for name in ("a", "b", "c")]
+    reasons = {key_of(each, "main"): "nobody measured it" for each in silent[:2]}
+    lines = [line.plain.strip() for line in table(rows(silent, {}, why_missing=reasons))]
+    assert [line.split()[0] for line in lines[1:4]] == ["shop/a", "shop/b", "nobody"]
+    assert lines[5] == "no usage found"
+
+
+def test_next_to_nothing_saves_nothing() -> None:
+    row = msgspec.structs.replace(one(WEB, usage()), saved_cpu_millis=-22, saved_memory_bytes=-1)
+    text = "\n".join(line.plain for line in table([row]))
+    assert "0.0c  0.0Gi" in text
+    assert "saves 0.0 cores, 0.0 GiB" in text
+    assert '"saved_texts":["0.0 cores","0.0 GiB"]' in to_html(Report(rows=(row,)), {})
+
+
 def test_details_say_what_a_row_rests_on() -> None:
     killed = replace(usage(), ooms=(OomKill(0, START + 600, 300.0 * MIB),))
     text = " ".join(line.plain.strip() for line in table([one(WEB, killed)], details=True))

@@ -11,7 +11,8 @@ from kubetide.recommend import Container, Options, Row, Sizes, rows
 from kubetide.recommend.core.patches import layout, patch, vpas
 from kubetide.recommend.core.sizing import LimitPolicy
 from kubetide.recommend.core.workloads import NOTHING, Maker, Place, Workload, key_of
-from kubetide.recommend.manifest_edits import edit_repository
+from kubetide.recommend.manifest_edits import edit_repository, find_in_repository
+from kubetide.recommend.outputs.sarif import sarif
 from unit.recommend.test_rows import MIB, WEB, usage
 
 FIXED = Options(floor=Sizes(150, 300 * MIB), ceiling=Sizes(150, 300 * MIB))
@@ -121,6 +122,52 @@ def test_a_json_patch_first_makes_sure_of_the_container(workload: Workload, chan
     assert parts == [{"path": "shop/rollout-canary.yaml", "target": target}]
 
 
+def test_kustomize_and_helm_keep_what_they_wrote_last_time() -> None:
+    applied = Container("main", Sizes(150, 300 * MIB), Sizes(2000, 2048 * MIB))
+    found = made(replace(WEB, containers=(applied, Container("new"))))
+    assert [row.recommended == row.current for row in sorted(found, key=lambda row: row.position)] == [True, False]
+    named = {
+        name: [each["name"] for each in patched(layout(name, found)[0]["shop/deployment-web.yaml"].document)]
+        for name in ("kubectl", "kustomize")
+    }
+    assert named == {"kubectl": ["new"], "kustomize": ["main", "new"]}
+    assert set(layout("helm-values", found)[0]["shop/deployment-web.yaml"].document) == {"main", "new"}
+    assert layout("kubectl", made(replace(WEB, containers=(applied,)))) == ({}, [])
+
+
+def patched(document: Any) -> list[dict[str, Any]]:
+    containers: list[dict[str, Any]] = document["spec"]["template"]["spec"]["containers"]
+    return containers
+
+
+def test_a_json_patch_for_kustomize_does_not_count_on_what_it_wrote_itself() -> None:
+    others = {"limits": {"ephemeral-storage": "1Gi"}, "claims": [{"name": "gpu"}]}
+    place = Place(resource="rollouts.argoproj.io", path="/spec/template/spec/containers/1", others=others)
+    workload = rollout(("resources", "requests", "limits"), Sizes(2000, None))
+    workload = replace(workload, containers=(replace(workload.containers[0], place=place),))
+    kept, dropped = (
+        layout("kustomize", made(workload, options))[0]["shop/rollout-canary.yaml"].document
+        for options in (FIXED, with_limits(LimitPolicy.NONE))
+    )
+    for document, limits in ((kept, {"ephemeral-storage": "1Gi", "cpu": "2"}), (dropped, {"ephemeral-storage": "1Gi"})):
+        assert [(step["op"], step["path"].removeprefix(place.path)) for step in document] == [
+            ("test", "/name"),
+            ("add", "/resources"),
+        ]
+        assert document[1]["value"] == {"limits": limits, "claims": [{"name": "gpu"}], "requests": SIZES}
+
+
+def test_a_manifest_that_differs_from_the_cluster_is_edited_too(tmp_path: Path) -> None:
+    applied = replace(WEB, containers=(Container("main", Sizes(150, 300 * MIB)),))
+    text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n"
+    text += "      containers:\n        - name: main\n          resources:\n            requests:\n"
+    (tmp_path / "web.yaml").write_text(text + "              cpu: 2\n              memory: 300Mi\n")
+    silent = replace(applied, name="elsewhere")
+    _, problems = edit_repository(tmp_path, [*made(applied), *made(silent)])
+    assert "cpu: 150m\n" in (tmp_path / "web.yaml").read_text()
+    assert problems == [], "what is right in the cluster needs no manifest"
+
+
 def test_a_vpa_is_for_what_makes_the_pods() -> None:
     maker = Maker(api_version="argoproj.io/v1alpha1", kind="Rollout", name="canary")
     found = made(replace(WEB, maker=maker))
@@ -226,3 +273,25 @@ def test_workloads_of_one_name_and_two_kinds_get_vpas_of_two_names() -> None:
     found = vpas([*made(), *made(replace(WEB, kind="StatefulSet")), *made(replace(WEB, name="shop"))])
     names = {(vpa["metadata"]["name"], vpa["spec"]["targetRef"]["kind"]) for vpa in found}
     assert names == {("web-deployment", "Deployment"), ("web-statefulset", "StatefulSet"), ("shop", "Deployment")}
+
+
+def test_rows_are_found_at_the_lines_of_a_repository(tmp_path: Path) -> None:
+    folder = tmp_path / "deploy here"
+    folder.mkdir()
+    (tmp_path / ".git").mkdir()
+    text = "# ours\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n"
+    text += "      containers:\n        - name: main\n          image: x\n"
+    (folder / "web.yaml").write_text(text)
+    (folder / "old.yaml").write_bytes(b"name: \xe9t\xe9\n")
+    silent = replace(WEB, name="silent")
+    found = [*made(), *made(silent)]
+    places, problems = find_in_repository(folder, found)
+    assert list(places.values()) == [("deploy here/web.yaml", 9)]
+    assert (folder / "web.yaml").read_text() == text
+    assert problems[0].startswith("old.yaml: cannot be read: ")
+    assert problems[1:] == ["Deployment shop/silent: no manifest found"]
+    (result,) = sarif(found, places)["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "deploy%20here/web.yaml"}, "region": {"startLine": 9}}
+    assert len(sarif(found)["runs"][0]["results"]) == 2
+    assert edit_repository(folder, found)[1] == problems

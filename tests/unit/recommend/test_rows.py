@@ -136,7 +136,7 @@ def test_day_by_day_judges_what_the_days_before_recommended() -> None:
     sizes = [np.ceil(300 * 1.15), np.ceil(300 * 1.15), np.ceil(900 * 1.15)]
     used = [287 * 300 + 300, 287 * 300 + sizes[1], 288 * 300]
     assert forward.memory_slack == pytest.approx(1 - sum(used) / (288 * sum(sizes)))
-    assert "recommended day by day from the days before: 1 container-day above" in evidence_text(row)
+    assert "day by day, sized from the days before: memory above it on 1 container-day, CPU" in evidence_text(row)
 
 
 def test_what_comes_later_does_not_change_an_earlier_day() -> None:
@@ -151,6 +151,22 @@ def test_what_comes_later_does_not_change_an_earlier_day() -> None:
 
 def test_a_day_is_too_little_to_judge_day_by_day() -> None:
     assert one(WEB, usage(1)).evidence.day_by_day is None
+
+
+@pytest.mark.parametrize("name", ["vpa", "adaptive", "krr", "percentile=90"])
+def test_days_before_the_first_sample_are_not_judged(name: str) -> None:
+    young = usage(6)
+    young.cpu[: 3 * 288] = np.nan
+    young.memory[: 3 * 288] = np.nan
+    late = usage(3)
+    late = replace(late, cpu=young.cpu[3 * 288 :], memory=young.memory[3 * 288 :])
+    forward, expected = (one(WEB, each, Options(estimator=name)).evidence.day_by_day for each in (young, late))
+    assert forward is not None
+    assert forward == expected
+    young.memory[3 * 288 :] = np.nan
+    cpu, memory = amounts(one(WEB, young, Options(estimator=name)))
+    assert cpu is not None
+    assert memory is None, "nothing is known about memory"
 
 
 def test_departed_pods_count_and_are_named() -> None:
@@ -252,6 +268,13 @@ def test_a_utilization_target_sizes_for_the_target() -> None:
     assert any("HPA targets 50 %" in note for note in row.notes)
 
 
+def test_a_utilization_target_holds_for_a_checkpoint_too() -> None:
+    stored = Estimate(cpu_millis=120, memory_bytes=300 * MIB, days=9, samples=9000, source="VPA checkpoint")
+    row = one(replace(WEB, utilization={"cpu": 60}), stored)
+    assert amounts(row) == (200, 300 * MIB)
+    assert any("HPA targets 60 % of cpu: sized for it by the estimate" in note for note in row.notes)
+
+
 def test_savings_count_replicas_and_money_is_per_month() -> None:
     prices = Prices(default=Price(0.03, 0.004))
     row = one(WEB, usage(), prices=prices)
@@ -261,6 +284,27 @@ def test_savings_count_replicas_and_money_is_per_month() -> None:
     assert row.saved_cpu_millis == 2 * (1000 - cpu)
     expected = 730 * (0.03 * row.saved_cpu_millis / 1000 + 0.004 * row.saved_memory_bytes / 2**30)
     assert row.saved_money == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["Job", "CronJob"])
+def test_what_runs_for_an_hour_a_day_saves_a_24th(kind: str) -> None:
+    nightly = replace(WEB, kind=kind, api_version="batch/v1", replicas=1)
+    given = usage(8, pods=1)
+    for day in range(8):
+        given.cpu[day * 288 + 12 : (day + 1) * 288] = np.nan
+        given.memory[day * 288 + 12 : (day + 1) * 288] = np.nan
+    row = one(nightly, given, prices=Prices(default=Price(0.03, 0.004)))
+    cpu, memory = amounts(row)
+    assert cpu is not None
+    assert memory is not None
+    assert row.saved_cpu_millis == round((1000 - cpu) / 24)
+    assert row.saved_memory_bytes == round((1024 * MIB - memory) / 24)
+    assert row.saved_money == pytest.approx(
+        730 * (0.03 * row.saved_cpu_millis / 1000 + 0.004 * row.saved_memory_bytes / 2**30)
+    )
+    assert "0.042 pods run on average: savings are of these" in row.notes
+    stored = Estimate(cpu_millis=120, memory_bytes=300 * MIB, days=9, samples=9000, source="VPA checkpoint")
+    assert one(nightly, stored).saved_cpu_millis == 0
 
 
 def test_a_price_of_a_node_holds_for_what_runs_there() -> None:

@@ -35,7 +35,9 @@ def test_a_price_list_goes_by_the_labels_of_nodes(tmp_path: Path) -> None:
     assert prices.by_node == {("", "big"): Price(3.0, 4.0)}
 
 
-@pytest.mark.parametrize("text", ["cpu=1", "cpu=x,gib=1", "cpu=1,gib=1,gpu=3", "/no/such/file"])
+@pytest.mark.parametrize(
+    "text", ["cpu=1", "cpu=x,gib=1", "cpu=1,gib=1,gpu=3", "cpu=-1,gib=1", "cpu=1,gib=nan", "/no/such/file"]
+)
 def test_a_price_that_cannot_be_read_is_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidInput, match="--price"):
         read_prices(text)
@@ -55,6 +57,14 @@ def test_a_price_that_cannot_be_read_is_one_line(text: str, capsys: pytest.Captu
         ["--prometheus", "http://127.0.0.1:1", "--prometheus-header", "x"],
         ["--prometheus", "https://127.0.0.1:1", "--prometheus-ca", __file__],
         ["-l", "a=b=c"],
+        ["-l", "a in ("],
+        ["--min", "cpu=2", "--max", "cpu=1"],
+        ["--step", "0s"],
+        ["--step", "often"],
+        ["--diff", str(EXAMPLE.parent / "pyproject.toml")],
+        ["--prometheus-token", "x"],
+        ["--prometheus", "auto", "--prometheus-header", "X-Scope-OrgID=a"],
+        ["--prometheus", "http://127.0.0.1:1", "--prometheus-user", "me"],
         ["--prometheus", "https://127.0.0.1:1", "--prometheus-sigv4", "eu-west-1"],
     ],
     ids=lambda arguments: " ".join(arguments),
@@ -69,6 +79,35 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert error.startswith("kubetide: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-o", "patches"],
+        ["--out", "somewhere"],
+        ["--layout", "kustomize"],
+        ["--keep-ratio", "--limits", "none"],
+        ["--diff", __file__, "-o", "csv"],
+        ["--repo", ".", "-o", "csv"],
+        ["--repo", ".", "--diff", __file__],
+    ],
+    ids=" ".join,
+)
+def test_options_that_would_be_passed_over_are_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["recommend", *arguments]) == 2
+    assert arguments[0] in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_token_in_the_environment_is_for_whoever_gives_a_url(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBETIDE_PROMETHEUS_TOKEN", "x")
+    (tmp_path / "config").write_text("contexts: []\n")
+    assert run_cli(["--kubeconfig", str(tmp_path / "config"), "recommend"]) == 2
+    assert "--prometheus-token" not in capsys.readouterr().err
 
 
 def weekday() -> ModuleType:

@@ -7,11 +7,12 @@ import pytest
 
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.scheme import Resource
+from kubetide.recommend import Sizes
 from kubetide.recommend.core.templates import Custom, Found, Templated, made_by, read, referrers, workload_of
 
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout", Custom)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Templated)
-MAIN = {"name": "main", "resources": {"requests": {"cpu": "1"}, "limits": {}}}
+MAIN = {"name": "main", "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "1"}}}
 POD = {
     "initContainers": [{"name": "migrate"}, {"name": "mesh", "restartPolicy": "Always", "resources": {}}],
     "containers": [MAIN, {"name": "proxy"}],
@@ -48,6 +49,11 @@ def test_a_patch_of_a_custom_resource_knows_the_place_of_every_container_that_ke
         "proxy": ("main",),
         "mesh": ("migrate",),
     }
+    assert [place.others for place in places.values() if place is not None] == [
+        {"limits": {"nvidia.com/gpu": "1"}},
+        {},
+        {},
+    ]
     built_in = workload_of(found(DEPLOYMENTS, "web", {"template": {"spec": POD}}), [])
     assert built_in is not None
     assert {one.place for one in built_in.containers} == {None}
@@ -75,12 +81,23 @@ def test_a_template_of_another_shape_is_none_and_pods_stand_in(spec: Any) -> Non
     assert [(one.name, one.place) for one in sized.containers] == [("main", None)]
 
 
-def test_what_an_operator_made_is_named() -> None:
-    owned = [("shop", "StatefulSet", "db"), ("shop", "Deployment", "pooler")]
-    workload = workload_of(found(ROLLOUTS, "db", {}), [], owned=owned)
+def test_what_an_operator_made_names_its_resource() -> None:
+    owner = {"apiVersion": "example.com/v1", "kind": "Database", "name": "main", "uid": "1", "controller": True}
+    meta = {"namespace": "shop", "name": "db", "ownerReferences": [owner]}
+    made = read(DEPLOYMENTS, msgspec.convert({"metadata": meta, "spec": {"template": {"spec": POD}}}, Templated))
+    assert made.manager == ("shop", "Database", "main")
+    workload, alone = workload_of(made, []), workload_of(found(DEPLOYMENTS, "db", {"template": {"spec": POD}}), [])
     assert workload is not None
-    expected = "no pod template at spec.template: its pods are those of StatefulSet db and Deployment pooler"
-    assert workload.no_template == expected
+    assert alone is not None
+    assert (workload.managed_by, alone.managed_by) == ("Database main", "")
+
+
+def test_a_limit_alone_is_what_pods_request() -> None:
+    held = {"requests": {"memory": "256Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}
+    pod = {"containers": [{"name": "main", "resources": held}, {"name": "bare"}]}
+    workload = workload_of(found(DEPLOYMENTS, "web", {"template": {"spec": pod}}), [])
+    assert workload is not None
+    assert [one.requests for one in workload.containers] == [Sizes(500, 2**28), Sizes()]
 
 
 def test_one_object_takes_the_template_of_another() -> None:

@@ -1,20 +1,25 @@
 """Recording from Prometheus: what it answers, what it lacks, and what happens when it fails in the middle."""
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
+from urllib.parse import urlencode
 
 import msgspec
 import numpy as np
 import pytest
 
+from kubetide.clock import SystemClock
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.errors import InvalidInput, Unavailable
+from kubetide.kube.client.client import Client
+from kubetide.kube.client.transport import Response, Transport
 from kubetide.recording.format import Manifest
 from kubetide.recording.prometheus import PrometheusRecorder, Span
-from kubetide.recording.prometheus_proxy import find_prometheus
+from kubetide.recording.prometheus_proxy import ProxiedPrometheus, find_prometheus
 from kubetide.recording.reader import Recording
 from kubetide.recording.writer import Writer
 from kubetide.stats.prometheus_ranges import PrometheusAnswer
@@ -220,6 +225,50 @@ def test_prometheus_is_found_by_name_or_label() -> None:
                 await found.get("/api/v1/label/pod/values", {"match[]": "up"})
 
     run_virtual(main(), start=datetime(2026, 1, 1, tzinfo=UTC), limit=timedelta(days=1))
+
+
+class Proxy:
+    """An API server that allows some methods on the proxy of a service."""
+
+    def __init__(self, *allowed: str) -> None:
+        self._allowed = allowed
+        self.asked: list[tuple[str, str]] = []
+
+    async def request(self, method: str, path: str, **parts: Any) -> Response:
+        given = parts["body"].decode() if parts.get("body") else urlencode(parts["query"])
+        self.asked.append((method, given))
+        if method not in self._allowed:
+            refusal = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": f"cannot {method} here"}
+            return Response(status=403, headers={}, body=json.dumps(refusal).encode())
+        return Response(status=200, headers={}, body=b"{}")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "short", "long"),
+    [
+        pytest.param(("GET", "POST"), ["GET"], ["POST"], id="who-may-do-both"),
+        pytest.param(("GET",), ["GET"], ["POST", "GET"], id="who-may-only-read"),
+        pytest.param(("POST",), ["GET", "POST"], ["POST"], id="who-may-only-create"),
+    ],
+)
+async def test_whoever_may_read_the_proxy_of_prometheus_can_ask_it(
+    allowed: tuple[str, ...], short: list[str], long: list[str]
+) -> None:
+    for query, ways in (("up", short), ("up or " * 1000 + "up", long)):
+        proxy = Proxy(*allowed)
+        prometheus = ProxiedPrometheus(Client(cast("Transport", proxy), clock=SystemClock()), "/proxy")
+        for _ in range(2):
+            assert await prometheus.post("/api/v1/query", {"query": query}) == b"{}"
+        # What is forbidden is tried once.
+        assert [method for method, _ in proxy.asked] == [*ways, ways[-1]]
+        assert {given for _, given in proxy.asked} == {urlencode({"query": query})}
+
+
+async def test_whoever_may_not_ask_is_told_what_was_refused() -> None:
+    prometheus = ProxiedPrometheus(Client(cast("Transport", Proxy()), clock=SystemClock()), "/proxy")
+    for ask in (prometheus.post, prometheus.get):
+        with pytest.raises(PrometheusAnswer, match="status 403: cannot GET here"):
+            await ask("/api/v1/query", {"query": "up"})
 
 
 @pytest.mark.parametrize(

@@ -289,7 +289,8 @@ class _Parser:
                 values.append(token)
                 expect_value = False
             else:
-                raise self._error(f"found {token!r} inside the brackets")
+                found = "the brackets are not closed" if token is None else f"found {token!r} inside the brackets"
+                raise self._error(found)
 
     def _word(self) -> str:
         token = self._next()

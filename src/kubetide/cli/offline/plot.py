@@ -1,13 +1,14 @@
 """`kubetide plot`: what the containers of a workload used, beside what they request and should request."""
 
 import asyncio
+import shutil
 import sys
-from html import escape
 from typing import Any
 
 import click
 
 from kubetide.charts import to_svg, to_text
+from kubetide.charts.page import Section, page
 from kubetide.cli.main import Invocation
 from kubetide.cli.offline.record import DURATION
 from kubetide.cli.offline.usage_sources import Progress, sources_of, usage_options
@@ -19,8 +20,10 @@ from kubetide.recommend.core.plots import VpaMarks, charts, replicas
 from kubetide.recommend.core.rows import rows
 from kubetide.recommend.core.workloads import Usage, key_of
 from kubetide.recommend.gathering import Gathered, gather
+from kubetide.recommend.outputs.texts import why
 from kubetide.recommend.vpa_marks import read_marks
 
+_WIDEST = 120
 _FONTS = "Liberation Sans, Arial, Helvetica, Noto Sans, DejaVu Sans"
 
 
@@ -37,6 +40,8 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
     if output == "png" and sys.stdout.isatty():
         raise click.UsageError("-o png is for a file: kubetide plot … -o png > plot.png")
     namespace, _, name = workload.rpartition("/")
+    if "/" in namespace:
+        raise InvalidInput("is not NAMESPACE/NAME: a container is chosen with --container", subject=workload)
     chosen = namespace or invocation.namespace or "default"
     selection = Selection(namespace=chosen, kinds=frozenset({kind_named(kind)} if kind else ()), name=name)
     found, marks = asyncio.run(_gather(invocation, selection, given))
@@ -46,33 +51,38 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
     if len(workloads) > 1:
         kinds = ", ".join(sorted(each.kind for each in workloads))
         raise InvalidInput(f"several workloads have this name ({kinds}): give --kind", subject=f"{chosen}/{name}")
+    known = [one.name for one in workloads[0].containers]
+    if container and container not in known:
+        raise InvalidInput(f"there is no container {container!r}; there are: {', '.join(known)}", field="--container")
     for problem in found.state.problems:
         click.echo(f"kubetide: {problem}", err=True)
     made = rows(workloads, found.usage, bounds={"": found.state.bounds}, why_missing=found.missing)
-    drawn = []
+    sections: list[Section] = []
     for row in sorted(made, key=lambda each: each.position):
         usage = found.usage.get(key_of(workloads[0], row.container))
         if container and row.container != container:
             continue
         if isinstance(usage, Usage):
             vpa = marks.get(row.container, VpaMarks())
-            drawn += [*charts(usage, row, targets=workloads[0].utilization, vpa=vpa), replicas(usage, row)]
+            drawn = [*charts(usage, row, targets=workloads[0].utilization, vpa=vpa), replicas(usage, row)]
+            sections.append(Section(heading=row.container, text=[why(row)], charts=drawn))
         else:
             click.echo(f"kubetide: {row.workload} {row.container}: {row.reason}", err=True)
-    if not drawn:
+    if not sections:
         raise InvalidInput("there is nothing to plot", subject=f"{chosen}/{name}")
+    images = [chart for section in sections for chart in section.charts]
     match output:
         case "svg":
-            click.echo(_stacked([to_svg(chart) for chart in drawn]))
+            click.echo(_stacked([to_svg(chart) for chart in images]))
         case "png":
-            click.echo(_png(_stacked([to_svg(chart) for chart in drawn])), nl=False)
+            click.echo(_png(_stacked([to_svg(chart) for chart in images])), nl=False)
         case "html":
-            title = escape(f"{chosen}/{name}")
-            body = "".join(f"<p>{to_svg(chart)}</p>" for chart in drawn)
-            click.echo(f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>{body}</html>')
+            click.echo(page(f"{workloads[0].kind} {chosen}/{name}", sections), nl=False)
         case _:
-            for chart in drawn:
-                click.echo(to_text(chart, width=80, height=14, colour=sys.stdout.isatty()))
+            terminal = sys.stdout.isatty()
+            width = min(shutil.get_terminal_size().columns, _WIDEST) if terminal else 80
+            for chart in images:
+                click.echo(to_text(chart, width=width, height=14, colour=terminal))
 
 
 def _stacked(images: list[str], height: int = 240) -> str:
@@ -85,7 +95,7 @@ def _stacked(images: list[str], height: int = 240) -> str:
 
 
 def _png(image: str) -> bytes:
-    """Return an SVG image as PNG, on white and twice as large, with the first of some common fonts that is there."""
+    """Return an SVG image as PNG, on white and twice as large, with some common font or any other that is there."""
     try:
         from resvg_py import svg_to_bytes
     except ImportError as error:
@@ -94,7 +104,7 @@ def _png(image: str) -> bytes:
     text = f'<text y="9" font-family="{_FONTS}">x</text>'
     probe = f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{text}</svg>'
     if svg_to_bytes(svg_string=probe) == svg_to_bytes(svg_string=probe.replace(">x<", "> <")):
-        raise InvalidInput(f"there is none of the fonts {_FONTS}: install one, or use -o svg", field="-o png")
+        raise InvalidInput("there is no font: install one, such as DejaVu Sans, or use -o svg", field="-o png")
     return bytes(svg_to_bytes(svg_string=named, background="#ffffff", zoom=2.0))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from kubetide.clock import Clock
 from kubetide.errors import InvalidInput
@@ -37,6 +38,17 @@ _OPTIONS = (
 )
 
 
+_NAMES = (
+    "prometheus_token",
+    "prometheus_user",
+    "prometheus_password",
+    "headers",
+    "prometheus_ca",
+    "prometheus_sigv4",
+    "prometheus_insecure",
+)
+
+
 def prometheus_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to a command, in their order."""
     for option in reversed(_OPTIONS):
@@ -44,10 +56,23 @@ def prometheus_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def given_for_a_url(given: Mapping[str, Any]) -> str:
+    """Return an option of the command line that only a URL has a use for; empty without one."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name in _NAMES and given[option.name]:
+            source = context.get_parameter_source(option.name)
+            if source is ParameterSource.COMMANDLINE:  # a token in the environment may be for another day
+                return option.opts[0]
+    return ""
+
+
 def prometheus_settings(url: str, given: Mapping[str, Any]) -> RecommenderSettings:
     """Return the settings that say where Prometheus is and who asks."""
     if not url.startswith(("http://", "https://")):
         raise InvalidInput(f"{url!r} is not a URL such as http://127.0.0.1:9090", field="--prometheus")
+    if given["prometheus_user"] and not given["prometheus_password"]:
+        raise InvalidInput("needs --prometheus-password, or KUBETIDE_PROMETHEUS_PASSWORD", field="--prometheus-user")
     return msgspec.structs.replace(
         RecommenderSettings(),
         prometheus_address=url,

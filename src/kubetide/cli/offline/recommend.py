@@ -20,7 +20,7 @@ from kubetide.cli.offline.record import DURATION
 from kubetide.cli.offline.usage_sources import Progress, sources_of, usage_options
 from kubetide.cli.places import client_of
 from kubetide.clock import SystemClock
-from kubetide.errors import InvalidInput, KubetideError
+from kubetide.errors import InvalidInput, KubetideError, QuantityError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.kubeconfig import context_names
 from kubetide.recommend.cluster import Selection, kind_named
@@ -32,7 +32,7 @@ from kubetide.recommend.core.sizing import LimitPolicy, Options, short
 from kubetide.recommend.core.workloads import ContainerKey, Sizes, Usage
 from kubetide.recommend.gathering import Gathered, gather
 from kubetide.recommend.installed import installed_estimators
-from kubetide.recommend.manifest_edits import edit_repository
+from kubetide.recommend.manifest_edits import edit_repository, find_in_repository
 from kubetide.recommend.opencost import averaged
 from kubetide.recommend.outputs.html import to_html
 from kubetide.recommend.outputs.sarif import sarif
@@ -48,7 +48,7 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
 @click.command("recommend", short_help="What workloads should request, and what it saves.")
 @click.option("--all-contexts", is_flag=True, help="Every cluster of the kubeconfig; or --context a,b.")
 @click.option("-l", "--selector", default="", help="Only workloads with these labels.")
-@click.option("--kind", "kinds", multiple=True, help="Only workloads of this kind; may be given several times.")
+@click.option("--kind", "kinds", multiple=True, help="Only workloads of this kind, as kubectl takes it; several times.")
 @click.option("--history", type=DURATION, default="14d", show_default=True, help="How far to look back.")
 @usage_options
 @click.option(
@@ -57,9 +57,13 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
 @click.option("--headroom", default="0%", show_default=True, help="On top of what the estimator says.")
 @click.option("--min", "floor", default="", metavar="cpu=…,memory=…", help="Never recommend less.")
 @click.option("--max", "ceiling", default="", metavar="cpu=…,memory=…", help="Never recommend more.")
-@click.option("--limits", type=click.Choice([each.value for each in LimitPolicy]), default="keep", show_default=True)
+@click.option(
+    "--limits",
+    type=click.Choice([each.value for each in LimitPolicy]),
+    help="What becomes of limits. Default: keep, raised only where they would be below the request.",
+)
 @click.option("--keep-ratio", is_flag=True, help="The same as --limits ratio.")
-@click.option("--keep-qos", is_flag=True, help="Keep the QoS class Guaranteed.")
+@click.option("--keep-qos", is_flag=True, help="Keep the QoS classes Guaranteed and BestEffort.")
 @click.option(
     "--price",
     default="",
@@ -76,11 +80,11 @@ FORMS = ("table", "json", "yaml", "csv", "markdown", "html", "sarif", "patches",
     help="Only what changed since.",
 )
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for -o patches.")
-@click.option("--layout", type=click.Choice(LAYOUTS), default="kubectl", show_default=True, help="For -o patches.")
+@click.option("--layout", type=click.Choice(LAYOUTS), help="For -o patches. Default: kubectl.")
 @click.option(
     "--repo",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Change requests in the manifests below this folder, and print the difference.",
+    help="Change requests in the manifests below this folder, and print the difference; with -o sarif only find them.",
 )
 @click.option("-o", "--output", type=click.Choice(FORMS), default="table", show_default=True)
 @click.pass_obj
@@ -90,9 +94,10 @@ def command(
     """Recommend requests for all workloads of a cluster, or those of -n, with evidence. The cluster is only read.
 
     Usage comes from Prometheus, else from VPA checkpoints, else from the metrics API (--watch-for).
+
+    -n NAMESPACE, --context and --kubeconfig choose as with kubectl.
     """
-    if output == "patches" and given["out"] is None:
-        raise click.UsageError("-o patches needs --out DIR.")
+    _check(output, older, given)
     options = _options(given)
     selection = Selection(
         namespace="" if invocation.all_namespaces else invocation.namespace or "",
@@ -106,6 +111,8 @@ def command(
     price_list = read_prices("" if given["price"] == "none" else given["price"])
     clock = SystemClock()
     contexts = _contexts(invocation, given["all_contexts"])
+    if len(contexts) > 1 and (given["repo"] is not None or output == "vpa"):
+        raise click.UsageError("--repo and -o vpa are for one cluster: choose it with --context.")
     found, unread = asyncio.run(_gather(invocation, contexts, selection, given, clock))
     problems = (*unread, *(problem for each in found.values() for problem in each.problems(len(contexts) > 1)))
     nodes = {cluster: each.state.nodes for cluster, each in found.items()}
@@ -128,18 +135,30 @@ def command(
     for problem in problems:
         click.echo(f"kubetide: {problem}", err=True)
     if given["repo"] is not None:
-        difference, unchanged = edit_repository(given["repo"], report.rows)
-        click.echo(difference, nl=False)
-        for problem in unchanged:
-            click.echo(f"kubetide: {problem}", err=True)
+        _look_into(given["repo"], report, output)
     elif output == "patches":
-        _write_patches(given["out"], given["layout"], report)
+        no_limits = options.limits is LimitPolicy.NONE
+        _write_patches(given["out"], given["layout"] or LAYOUTS[0], report, no_limits=no_limits)
     elif last is not None:
         _print_changes(compare(last.rows, report.rows), output)
     else:
         usage = {key: each for one in found.values() for key, each in one.usage.items() if isinstance(each, Usage)}
         _print(report, usage, output, details=details)
     return 1 if unread or (threshold is not None and any(_differs(row, threshold) for row in made)) else 0
+
+
+def _check(output: str, older: Path | None, given: Mapping[str, Any]) -> None:
+    """Refuse options that would be passed over."""
+    if output == "patches" and given["out"] is None:
+        raise click.UsageError("-o patches needs --out DIR.")
+    if output != "patches" and (given["out"] is not None or given["layout"] is not None):
+        raise click.UsageError("--out and --layout go with -o patches; other forms are written to standard output.")
+    if older is not None and output not in ("table", "json"):
+        raise click.UsageError("--diff goes with -o table and -o json.")
+    if given["repo"] is not None and (output not in ("table", "sarif") or older is not None):
+        raise click.UsageError("--repo prints the difference of manifests: it goes with -o sarif, and without --diff.")
+    if given["keep_ratio"] and given["limits"] not in (None, LimitPolicy.RATIO):
+        raise click.UsageError("--keep-ratio is --limits ratio: give one of them.")
 
 
 def _contexts(invocation: Invocation, every: bool) -> list[str]:
@@ -203,10 +222,24 @@ def _print(report: Report, usage: Mapping[ContainerKey, Usage], output: str, *, 
                 console.print(line)
 
 
-def _write_patches(folder: Path, layout: str, report: Report) -> None:
-    written, left_out = write_layout(folder, layout, report.rows)
+def _look_into(folder: Path, report: Report, output: str) -> None:
+    """Change the manifests below a folder, or only name them in a log of findings."""
+    if output == "sarif":
+        places, problems = find_in_repository(folder, report.rows)
+        click.echo(encode(sarif(report.rows, places)))
+    else:
+        difference, problems = edit_repository(folder, report.rows)
+        click.echo(difference, nl=False)
+    for problem in problems:
+        click.echo(f"kubetide: {problem}", err=True)
+
+
+def _write_patches(folder: Path, layout: str, report: Report, *, no_limits: bool) -> None:
+    written, left_out = write_layout(folder, layout, report.rows, no_limits=no_limits)
     for path in written:
         click.echo(path)
+    if not written:
+        click.echo("kubetide: nothing to write: no recommendation differs from what is requested", err=True)
     for problem in left_out:
         click.echo(f"kubetide: {problem}", err=True)
 
@@ -233,12 +266,16 @@ def _options(given: Mapping[str, Any]) -> Options:
         headroom=percent(given["headroom"], "--headroom"),
         floor=_sizes(given["floor"], "--min"),
         ceiling=_sizes(given["ceiling"], "--max"),
-        limits=LimitPolicy(given["limits"]),
+        limits=LimitPolicy.RATIO if given["keep_ratio"] else LimitPolicy(given["limits"] or LimitPolicy.KEEP),
         keep_qos=given["keep_qos"],
         estimators=installed_estimators(),
     )
     estimator(options.estimator, options.estimators)  # an unknown name is said before anything is read
-    return replace(options, limits=LimitPolicy.RATIO) if given["keep_ratio"] else options
+    for name in ("cpu_millis", "memory_bytes"):
+        least, most = getattr(options.floor, name), getattr(options.ceiling, name)
+        if least is not None and most is not None and least > most:
+            raise InvalidInput(f"{name.partition('_')[0]} is above that of --max", field="--min")
+    return options
 
 
 def percent(text: str, field: str) -> float:
@@ -256,7 +293,10 @@ def _sizes(text: str, field: str) -> Sizes:
         name, amount = pair(part, field)
         if name not in ("cpu", "memory"):
             raise InvalidInput(f"{name!r} is neither cpu nor memory", field=field)
-        quantity = parse_quantity(amount)
+        try:
+            quantity = parse_quantity(amount)
+        except QuantityError as error:
+            raise InvalidInput(str(error), field=field) from error
         found[name] = quantity.milli if name == "cpu" else quantity.value
     return Sizes(found.get("cpu"), found.get("memory"))
 

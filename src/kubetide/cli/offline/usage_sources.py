@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
-from kubetide.cli.offline.prometheus_options import prometheus_at, prometheus_options
+from kubetide.cli.offline.prometheus_options import given_for_a_url, prometheus_at, prometheus_options
 from kubetide.cli.offline.record import DURATION
 from kubetide.clock import Clock, SystemClock
+from kubetide.errors import InvalidInput
 from kubetide.recommend.gathering import AUTO, Sources
 from kubetide.recommend.metrics_usage import Watch
 from kubetide.recommend.prometheus_usage import Question
@@ -21,7 +22,9 @@ _OPTIONS = (
     click.option(
         "--step", default="auto", show_default=True, help="Distance of samples; auto widens it with the cluster."
     ),
-    click.option("--budget", type=int, default=60_000_000, show_default=True, help="Samples to read at most."),
+    click.option(
+        "--budget", type=click.IntRange(1), default=60_000_000, show_default=True, help="Samples to read at most."
+    ),
     click.option("--parallel", type=click.IntRange(1, 16), default=2, show_default=True, help="Queries at a time."),
     click.option("--watch-for", type=DURATION, help="Collect from the metrics API for so long where nothing is known."),
 )
@@ -39,10 +42,17 @@ def sources_of(given: Mapping[str, Any], clock: SystemClock) -> Sources:
     url = given["prometheus"]
     step = None
     if given["step"] != "auto":
-        step = DURATION.convert(given["step"], None, None)
+        try:
+            step = DURATION.convert(given["step"], None, None)
+        except click.BadParameter as error:
+            raise InvalidInput(error.message, field="--step") from error
     question = Question(history=given["history"], step=step, budget=given["budget"], parallel=given["parallel"])
     watch = Watch(given["watch_for"]) if given["watch_for"] is not None else None
     if url is None or url == AUTO:
+        if stray := given_for_a_url(given):
+            raise InvalidInput(
+                "is for a --prometheus URL: through the API server nothing is added to a request", field=stray
+            )
         return Sources(find_prometheus=True, must_find=url == AUTO, question=question, watch=watch)
     prometheus = prometheus_at(url, given, clock)
     return Sources(prometheus=prometheus, question=question, watch=watch)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from kubetide.recommend.core.estimators import steps_of_a_day
-from kubetide.recommend.core.workloads import Sizes, Usage
+from kubetide.recommend.core.workloads import NOTHING, Sizes, Usage
 from kubetide.stats.buckets import Floats
 
 T = TypeVar("T", int, float)
@@ -48,12 +48,15 @@ def backtest(usage: Usage, requests: Sizes) -> Backtest:
 
 
 def walk_forward(usage: Usage, requests: Sequence[Sizes]) -> Backtest | None:
-    """Compare each day but the first with the requests that were recommended the evening before; None without any."""
+    """Compare each day but the first with the requests that were recommended the evening before; None without any.
+
+    A day before which there was no sample is not judged.
+    """
     steps = steps_of_a_day(usage.step)
     judged = [
         (backtest(part, size), np.isfinite(part.memory).sum(), np.isfinite(part.cpu).sum(), size)
         for day, size in enumerate(requests, start=1)
-        if (part := _rows(usage, day * steps, (day + 1) * steps)).cpu.size
+        if size != NOTHING and (part := _rows(usage, day * steps, (day + 1) * steps)).cpu.size
     ]
     if not judged:
         return None

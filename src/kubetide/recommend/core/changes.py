@@ -19,7 +19,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def compare(before: Sequence[Row], after: Sequence[Row]) -> list[Difference]:
     """Return what differs; sizes within 5 % of each other are equal."""
-    old, new = ({_key(row): row for row in rows} for rows in (before, after))
+    old, new = ({row.key: row for row in rows} for rows in (before, after))
     found = []
     for key in sorted(old.keys() | new.keys()):
         was, now = old.get(key), new.get(key)
@@ -47,7 +47,3 @@ def _moved(was: Amounts | None, now: Amounts | None) -> bool:
         (was.memory_request_bytes, now.memory_request_bytes),
     )
     return any(abs((one or 0) - (other or 0)) > TOLERANCE * max(one or 0, other or 0) for one, other in pairs)
-
-
-def _key(row: Row) -> tuple[str, ...]:
-    return (row.cluster, row.namespace, row.kind, row.name, row.container)

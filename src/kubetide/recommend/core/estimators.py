@@ -12,7 +12,7 @@ own is a callable from a `Fleet` to a `SizePolicy`, found by the entry point `ku
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -55,8 +55,11 @@ def estimator(name: str, others: Mapping[str, Maker]) -> Maker:
 
 def minimum(name: str, shared_by: int, others: Mapping[str, Maker]) -> tuple[int, int]:
     """Return millicores and bytes below which no container is sized; the containers of a pod share its minimum."""
-    if name != "vpa" or name in others:
-        return 0, 0
+    return (0, 0) if name != "vpa" or name in others else _pod_minimum(shared_by)
+
+
+@cache
+def _pod_minimum(shared_by: int) -> tuple[int, int]:
     cpu, memory = (floors(resource, Estimation(), np.array([shared_by])) for resource in (CPU, MEMORY))
     return int(cpu[0]), int(memory[0])
 
@@ -112,7 +115,8 @@ class Estimated:
     size: tuple[float, float]
     """From all samples."""
     by_day: tuple[tuple[float, float], ...] = ()
-    """What it would have been at the end of each day but the last, from the samples until then."""
+    """What it would have been at the end of each day but the last, from the samples until then; NaN before the first:
+    an estimator may have a least size also for what it has never seen."""
 
 
 def estimate_all(usages: Sequence[Usage], make: Maker) -> list[Estimated]:
@@ -158,6 +162,7 @@ def _estimate(batch: Sequence[Usage], make: Maker) -> list[Estimated]:
     policy = make(fleet)
     steps = steps_of_a_day(first.step)
     days: list[list[tuple[float, float]]] = []
+    known = tuple(_known_from(samples, groups) for samples in (cpu, memory))
     for begin in range(0, len(cpu), steps):
         at = first.start + begin * first.step
         until = at + steps * first.step
@@ -170,7 +175,11 @@ def _estimate(batch: Sequence[Usage], make: Maker) -> list[Estimated]:
             )
         )
         decision = policy.decide()
-        days.append(list(zip(_highest(decision.cpu, groups), _highest(decision.memory, groups), strict=True)))
+        sizes = (
+            np.where(since < begin + steps, _highest(size, groups), np.nan)
+            for since, size in zip(known, (decision.cpu, decision.memory), strict=True)
+        )
+        days.append([(float(cores), float(size)) for cores, size in zip(*sizes, strict=True)])
     return [Estimated(days[-1][place], tuple(day[place] for day in days[:-1])) for place in range(len(batch))]
 
 
@@ -179,10 +188,20 @@ def steps_of_a_day(step: int) -> int:
     return max(1, _DAY // step)
 
 
-def _highest(sizes: Floats | None, groups: Ints) -> list[float]:
+def _known_from(samples: Floats, groups: Ints) -> Ints:
+    """Return the step of the first sample of each container; one that never comes where it has none."""
+    never = np.iinfo(np.int64).max
+    there = np.isfinite(samples)
+    first = np.where(there.any(axis=0), there.argmax(axis=0), never)
+    result = np.full(int(groups[-1]) + 1, never)
+    np.minimum.at(result, groups, first)
+    return result
+
+
+def _highest(sizes: Floats | None, groups: Ints) -> Floats:
     """Return the largest size that any pod of each container needs."""
     count = int(groups[-1]) + 1
     result = np.full(count, np.nan)
     if sizes is not None:
         np.fmax.at(result, groups, sizes)
-    return [float(each) for each in result]
+    return result

@@ -83,7 +83,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     evidence: Evidence
     notes: tuple[str, ...] = ()
     saved_cpu_millis: int = 0
-    """Of all replicas; negative where more is needed."""
+    """Of all replicas; of Jobs and CronJobs of those that run on average; negative where more is needed."""
     saved_memory_bytes: int = 0
     saved_money: float | None = None
     """Per month."""
@@ -93,6 +93,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The containers before it in its list: kustomize moves what a patch names before all that it does not name."""
     maker: Maker | None = None
     """What makes its pods, where that is another object."""
+    managed_by: str = ""
+    """What made the workload and would undo a patch."""
+
+    @property
+    def key(self) -> ContainerKey:
+        """Return what usage is kept under, as `key_of` does."""
+        return (self.cluster, self.namespace, self.kind, self.name, self.container)
 
     @property
     def workload(self) -> str:
@@ -210,10 +217,10 @@ def _row(
     series = given if isinstance(given, Usage) else None
     limits, more = limits_for(container, requests, options)
     old = container.requests
-    pods = max(0, workload.replicas)
-    cpu_saved = ((old.cpu_millis or 0) - (requests.cpu_millis or 0)) * pods if requests.cpu_millis is not None else 0
-    memory_saved = (
-        ((old.memory_bytes or 0) - (requests.memory_bytes or 0)) * pods if requests.memory_bytes is not None else 0
+    pods, seldom = _pods_at_a_time(workload, given)
+    cpu_saved, memory_saved = (
+        0 if new is None else round(((had or 0) - new) * pods)
+        for had, new in ((old.cpu_millis, requests.cpu_millis), (old.memory_bytes, requests.memory_bytes))
     )
     evidence = _evidence(workload, given, old, requests, options)
     if series is not None:
@@ -227,7 +234,7 @@ def _row(
         more.append(f"{counted(evidence.departed_pods, 'departed pod')} matched by name")
     elif series is not None and workload.kind not in ("DaemonSet", "StatefulSet"):
         more.append("no departed pods in the history")
-    more += _belonging(workload)
+    more += [*seldom, *_belonging(workload)]
     return Row(
         cluster=workload.cluster,
         namespace=workload.namespace,
@@ -251,11 +258,29 @@ def _row(
         place=container.place,
         after=container.after,
         maker=workload.maker,
+        managed_by=workload.managed_by,
     )
+
+
+def _pods_at_a_time(workload: Workload, given: Usage | Estimate) -> tuple[float, list[str]]:
+    """Return how many pods request something on average, with a note where that is not the number of replicas.
+
+    What a Job requests is free again when it has ended: one that runs for an hour a day saves a 24th of its size.
+    """
+    if workload.kind not in ("Job", "CronJob"):
+        return max(0, workload.replicas), []
+    if isinstance(given, Estimate):
+        return 0, ["no savings: it is not known for how long it runs"]
+    average = given.samples / max(1, len(given.cpu))
+    if abs(average - workload.replicas) <= TOLERANCE * workload.replicas:
+        return average, []
+    return average, [f"{average:.2g} pods run on average: savings are of these"]
 
 
 def _belonging(workload: Workload) -> list[str]:
     """Return where sizes are to be written, where that is not the object that one would look at."""
+    if workload.managed_by:
+        return [f"{workload.managed_by} makes it: set sizes there, a patch would be undone"]
     if workload.no_template:
         return [f"{workload.no_template}: sizes of its pods today, and no patch"]
     if workload.maker is not None:
@@ -359,6 +384,7 @@ def _empty(workload: Workload, container: Container, reason: str) -> Row:
         place=container.place,
         after=container.after,
         maker=workload.maker,
+        managed_by=workload.managed_by,
     )
 
 

@@ -68,10 +68,15 @@ def sized(estimate: tuple[float, float], workload: Workload, usage: Usage | None
             continue
         amount = (raw * 1000.0 if resource == CPU else raw) * (1.0 + options.headroom)
         percent = (workload.utilization or {}).get(resource)
-        if percent and usage is not None:
-            fitting = _per_pod(usage, resource) * 100.0 / percent
+        if percent:
+            # Without samples what is estimated stands for what pods use on average, which is less.
+            used = _per_pod(usage, resource) if usage is not None else raw * (1000.0 if resource == CPU else 1.0)
+            fitting = used * 100.0 / percent
             text = f"HPA targets {percent} % of {resource}: "
-            if fitting > amount:
+            if usage is None:
+                amount = max(amount, fitting)
+                notes.append(f"{text}sized for it by the estimate, as there are no samples: an upper bound")
+            elif fitting > amount:
                 amount = fitting
                 notes.append(f"{text}sized so that the pods of today meet the target")
             else:

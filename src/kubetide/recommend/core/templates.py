@@ -7,7 +7,8 @@
 
 A Rollout that refers to a Deployment makes the pods, but sizes are the Deployment's: the row is the Deployment's, with
 the pods of both. A custom resource without a template is sized by the containers of its pods; where the sizes are
-written is not known then, and the row says so.
+written is not known then, and the row says so. What an operator makes (a StatefulSet of a Prometheus) has rows with the
+name of its manager, which would undo a patch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +19,10 @@ import msgspec
 
 from kubetide.api.objects.core import Container as PodContainer
 from kubetide.api.objects.core import Pod, PodSpec, PodTemplate
-from kubetide.api.objects.meta import ApiObject, ObjectMeta, TypedObject
+from kubetide.api.objects.meta import ApiObject, ObjectMeta, TypedObject, controller_of
 from kubetide.api.objects.scheme import Resource
-from kubetide.recommend.core.workloads import Container, Maker, Place, Workload, sizes
+from kubetide.recommend.core.workloads import NOTHING, Container, Maker, Place, Sizes, Workload, sizes
+from kubetide.vpa.core.policy import CPU, MEMORY
 
 TEMPLATE = "spec.template"
 Owner = tuple[str, str, str]
@@ -75,11 +77,19 @@ class Found:
     spec: _Spec
     status: _Status | None = None
     custom: bool = False
+    raw: Any = None
+    """The spec of a custom resource as it is."""
 
     @property
     def key(self) -> Owner:
         """What names it among all that was listed."""
         return (self.meta.namespace, self.resource.kind, self.meta.name)
+
+    @property
+    def manager(self) -> Owner | None:
+        """What controls it, as an operator's resource does."""
+        owner = controller_of(self.meta)
+        return None if owner is None else (self.meta.namespace, owner.kind, owner.name)
 
     @property
     def refers_to(self) -> Owner | None:
@@ -119,7 +129,7 @@ def read(resource: Resource[Any], each: Templated | Custom) -> Found:
         except msgspec.ValidationError:
             continue
     spec = _Spec(replicas=parts.get("replicas"), template=parts.get("template"), workload_ref=parts.get("workloadRef"))
-    return Found(resource=resource, meta=each.metadata, spec=spec, custom=True)
+    return Found(resource=resource, meta=each.metadata, spec=spec, custom=True, raw=raw)
 
 
 def referrers(objects: Iterable[Found]) -> dict[Owner, Found]:
@@ -133,8 +143,8 @@ def referrers(objects: Iterable[Found]) -> dict[Owner, Found]:
     return found
 
 
-def workload_of(each: Found, pods: Sequence[Pod], *, owned: Sequence[Owner] = ()) -> Workload | None:
-    """Return an object as something to be sized; `owned` are the workloads that it made. None where it has no pods."""
+def workload_of(each: Found, pods: Sequence[Pod]) -> Workload | None:
+    """Return an object as something to be sized; None where it has no pods."""
     running = [pod for pod in pods if pod.status.phase in ("Pending", "Running")]
     found = Workload(
         api_version=each.resource.api_version,
@@ -145,16 +155,19 @@ def workload_of(each: Found, pods: Sequence[Pod], *, owned: Sequence[Owner] = ()
         containers=(),
         pods=frozenset(pod.metadata.name for pod in pods),
         nodes=frozenset(pod.spec.node_name for pod in running if pod.spec.node_name),
+        managed_by="" if each.manager is None else " ".join(each.manager[1:]),
     )
     if each.template is not None:
-        containers = _containers(each.template.spec, str(each.resource) if each.custom else "")
+        if not each.custom:
+            return replace(found, containers=_containers(each.template.spec))
+        containers = _containers(each.template.spec, str(each.resource), each.raw["template"]["spec"])
         return replace(found, containers=containers)
     if not each.custom:
         return None
     if running:
         newest = max(running, key=lambda pod: (str(pod.metadata.creation_timestamp or ""), pod.metadata.name))
-        return replace(found, containers=_containers(newest.spec), no_template=_why(each, ()))
-    return replace(found, containers=(Container(""),), no_template=_why(each, owned))
+        return replace(found, containers=_containers(newest.spec), no_template=_why(each))
+    return replace(found, containers=(Container(""),), no_template=_why(each))
 
 
 def made_by(workload: Workload, maker: Found) -> Workload:
@@ -166,24 +179,25 @@ def made_by(workload: Workload, maker: Found) -> Workload:
     )
 
 
-def _why(each: Found, owned: Sequence[Owner]) -> str:
+def _why(each: Found) -> str:
     if each.refers_to is not None:
         _, kind, name = each.refers_to
         return f"its pod template is that of {kind} {name}, which was not found or has another one"
-    if owned:
-        return f"no pod template at {TEMPLATE}: its pods are those of {' and '.join(f'{k} {n}' for _, k, n in owned)}"
     return f"no pod template at {TEMPLATE}"
 
 
-def _containers(pod: PodSpec, resource: str = "") -> tuple[Container, ...]:
-    """Return the containers that keep running; with a resource also where a patch finds them."""
+def _containers(pod: PodSpec, resource: str = "", raw: Any = None) -> tuple[Container, ...]:
+    """Return the containers that keep running; with a resource and its pod also where a patch finds them."""
     found: list[Container] = []
     for among, listed in (("containers", pod.containers or ()), ("initContainers", pod.init_containers or ())):
         names = tuple(one.name for one in listed)
         for index, one in enumerate(listed):
             if among == "containers" or one.restart_policy == "Always":
                 path = f"/{TEMPLATE.replace('.', '/')}/spec/{among}/{index}"
-                place = Place(resource=resource, path=path, holds=_holds(one)) if resource else None
+                place = None
+                if resource:
+                    others = _others(raw[among][index].get("resources") or {})
+                    place = Place(resource=resource, path=path, holds=_holds(one), others=others)
                 found.append(_container(one, among == "initContainers", place, names[:index]))
     return tuple(found)
 
@@ -194,6 +208,23 @@ def _holds(one: PodContainer) -> tuple[str, ...]:
     return tuple(name for name, part in parts.items() if part is not None)
 
 
+def _others(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return resources without CPU and memory, and without what is empty then."""
+    parts = {
+        part: {name: amount for name, amount in held.items() if name not in (CPU, MEMORY)}
+        if isinstance(held, Mapping)
+        else held
+        for part, held in held.items()
+    }
+    return {part: held for part, held in parts.items() if held}
+
+
 def _container(one: PodContainer, sidecar: bool, place: Place | None, after: tuple[str, ...]) -> Container:
-    requests, limits = (None, None) if one.resources is None else (one.resources.requests, one.resources.limits)
-    return Container(one.name, sizes(requests), sizes(limits), sidecar=sidecar, place=place, after=after)
+    held = one.resources
+    requests, limits = (NOTHING, NOTHING) if held is None else (sizes(held.requests), sizes(held.limits))
+    # Pods request their limit where a template names nothing else.
+    effective = Sizes(
+        requests.cpu_millis if requests.cpu_millis is not None else limits.cpu_millis,
+        requests.memory_bytes if requests.memory_bytes is not None else limits.memory_bytes,
+    )
+    return Container(one.name, effective, limits, sidecar=sidecar, place=place, after=after)

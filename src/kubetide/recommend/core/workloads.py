@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -48,6 +49,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The pointer of the container: `/spec/template/spec/containers/0`."""
     holds: tuple[str, ...] = ()
     """Which of `resources`, `requests` and `limits` are there: a JSON patch adds to what exists only."""
+    others: dict[str, Any] = {}
+    """What `resources` holds beside CPU and memory: ephemeral storage, devices, claims."""
 
 
 class Maker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -91,6 +94,8 @@ class Workload:
     nodes: frozenset[str] = frozenset()
     """Where its pods run."""
     maker: Maker | None = None
+    managed_by: str = ""
+    """What made it and keeps it as it is, where that is not a person: an operator's resource."""
     no_template: str = ""
     """Why there is no pod template that sizes could be written to."""
 

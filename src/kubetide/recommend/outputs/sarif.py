@@ -1,11 +1,17 @@
-"""Rows as SARIF 2.1.0: requests that do not fit, as code hosts and CI take the results of checks."""
+"""Rows as SARIF 2.1.0: requests that do not fit, as code hosts and CI take the results of checks.
 
-from collections.abc import Sequence
+Code hosts show results at lines of files and refuse a log with one that has none; so where places are known, rows
+without a place are no results.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from kubetide import __version__
 from kubetide.recommend.core.rows import TOLERANCE, Row
 from kubetide.recommend.core.sizing import short
+from kubetide.recommend.core.workloads import ContainerKey
 from kubetide.recommend.outputs.texts import evidence_text
 from kubetide.vpa.core.policy import CPU, MEMORY
 
@@ -19,14 +25,14 @@ _RULES = {
 _BY_RISK = {"high": "memory-too-small", "medium": "request-too-small", "unknown": "no-usage"}
 
 
-def sarif(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return a log with one run; containers that fit are no results."""
+def sarif(rows: Sequence[Row], places: Mapping[ContainerKey, tuple[str, int]] | None = None) -> dict[str, Any]:
+    """Return a log with one run; containers that fit are no results. `places` are files and lines of containers."""
     names = list(_RULES)
     results = []
     for row in rows:
         rule = _BY_RISK.get(row.risk) or ("request-too-large" if _too_large(row) else None)
-        if rule is not None:
-            results.append(_result(row, rule, names.index(rule)))
+        if rule is not None and (places is None or row.key in places):
+            results.append(_result(row, rule, names.index(rule), None if places is None else places[row.key]))
     rules = [
         {"id": name, "shortDescription": {"text": text}, "defaultConfiguration": {"level": level}}
         for name, (level, text) in _RULES.items()
@@ -43,7 +49,7 @@ def _too_large(row: Row) -> bool:
     )
 
 
-def _result(row: Row, rule: str, position: int) -> dict[str, Any]:
+def _result(row: Row, rule: str, position: int, place: tuple[str, int] | None) -> dict[str, Any]:
     new = row.recommended
     text = f"{row.kind} {row.workload}{f' container {row.container}' if row.container else ''}: "
     if new is not None:
@@ -54,10 +60,14 @@ def _result(row: Row, rule: str, position: int) -> dict[str, Any]:
     name = f"{row.kind} {row.workload}/{row.container}".removesuffix("/")
     if row.cluster:
         name = f"{row.cluster} {name}"
+    where: dict[str, Any] = {"logicalLocations": [{"name": row.name, "fullyQualifiedName": name, "kind": "resource"}]}
+    if place is not None:
+        file, line = place
+        where["physicalLocation"] = {"artifactLocation": {"uri": quote(file)}, "region": {"startLine": line}}
     return {
         "ruleId": rule,
         "ruleIndex": position,
         "level": _RULES[rule][0],
         "message": {"text": text + evidence_text(row)},
-        "locations": [{"logicalLocations": [{"name": row.name, "fullyQualifiedName": name, "kind": "resource"}]}],
+        "locations": [where],
     }

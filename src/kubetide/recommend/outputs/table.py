@@ -1,6 +1,6 @@
 """Rows for a terminal: what is too small first, then what is too large, in as many columns as there are.
 
-Names give way to numbers: a long name ends in an ellipsis, amounts are never cut.
+Names give way to numbers: a long name loses its middle, amounts are never cut.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kubetide.recommend.core.rows import Row, Total, by_namespace, counted
 from kubetide.recommend.core.sizing import short
-from kubetide.recommend.outputs.texts import why
+from kubetide.recommend.outputs.texts import named, saved_amount, why
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 _STYLES = {"high": "bold red", "medium": "yellow", "none": "green", "unknown": "dim"}
@@ -28,17 +28,21 @@ def table(rows: Sequence[Row], *, width: int = WIDTH, details: bool = False) -> 
     with_money = any(row.saved_money is not None for row in rows)
     head = ("WORKLOAD", "RISK", "CPU", "MEMORY", "SAVED/MO" if with_money else "SAVED", "TRUST")
     clusters = len({row.cluster for row in rows}) > 1
-    cells = [_cells(row, with_cluster=clusters) for row in rows]
-    widths = [max(len(each[place]) for each in (head, *cells)) for place in range(1, len(head))]
-    name_width = max(_LEAST, min(width - sum(widths) - len(widths), max(len(each[0]) for each in (head, *cells))))
-    lines = [Text(_line(head, name_width, widths), style="bold")]
-    for row, each in zip(rows, cells, strict=True):
-        line = Text(_line(each, name_width, widths))
+    cells = [_cells(row) for row in rows]
+    widths = [max(len(each[place]) for each in (head[1:], *cells)) for place in range(len(head) - 1)]
+    longest = max(len(head[0]), *(len(_named(row, 0, with_cluster=clusters)) for row in rows))
+    name_width = max(_LEAST, min(width - sum(widths) - len(widths), longest))
+    lines = [Text(_line(head[0], head[1:], name_width, widths), style="bold")]
+    for place, (row, each) in enumerate(zip(rows, cells, strict=True)):
+        line = Text(_line(_named(row, name_width, with_cluster=clusters), each, name_width, widths))
         line.stylize(_STYLES[row.risk], name_width + 1, name_width + 1 + len(row.risk))
         lines.append(line)
-        if details or row.recommended is None:
-            parts = wrap(why(row), max(20, width - 2), break_on_hyphens=False)
-            lines += [Text(f"  {part}", style="dim") for part in parts]
+        # What holds for one after the other is said below the last.
+        repeated = row.recommended is None and place + 1 < len(rows) and why(rows[place + 1]) == why(row)
+        if (details or row.recommended is None) and not repeated:
+            # A number and its sign stay on one line.
+            parts = wrap(why(row).replace(" %", "\0%"), max(20, width - 2), break_on_hyphens=False)
+            lines += [Text("  " + part.replace("\0", " "), style="dim") for part in parts]
     totals = by_namespace(rows)
     if len(totals) > 1:
         lines += [Text(_total(each, with_cluster=clusters), style="dim") for each in totals[:_MOST_TOTALS]]
@@ -48,7 +52,7 @@ def table(rows: Sequence[Row], *, width: int = WIDTH, details: bool = False) -> 
 
 
 def _total(total: Total, *, with_cluster: bool) -> str:
-    name = f"{total.cluster}: {total.namespace}" if with_cluster else total.namespace
+    name = named(total.cluster if with_cluster else "", total.namespace)
     saved = saving(total.saved_cpu_millis, total.saved_memory_bytes, total.saved_money)
     return f"  {name}: {total.too_small} of {total.containers} too small; {saved}"
 
@@ -56,8 +60,8 @@ def _total(total: Total, *, with_cluster: bool) -> str:
 def saving(cpu_millis: int, memory_bytes: int, money: float | None) -> str:
     """Return what would be free, and what is needed beside it."""
     amounts = (
-        (cpu_millis / 1000, f"{abs(cpu_millis) / 1000:.1f} cores"),
-        (memory_bytes / 2**30, f"{abs(memory_bytes) / 2**30:.1f} GiB"),
+        (round(cpu_millis / 1000, 1), f"{abs(cpu_millis) / 1000:,.1f} cores"),
+        (round(memory_bytes / 2**30, 1), f"{abs(memory_bytes) / 2**30:,.1f} GiB"),
         *(() if money is None else ((money, f"{abs(money):,.2f} per month"),)),
     )
     free = ", ".join(text for amount, text in amounts if amount >= 0)
@@ -74,18 +78,35 @@ def summary(rows: Sequence[Row]) -> str:
     unknown = sum(row.risk == "unknown" for row in rows)
     priced = any(row.saved_money is not None for row in rows)
     money = sum(row.saved_money or 0.0 for row in rows) if priced else None
-    return (
-        f"{counted(len(rows), 'container')}: {small} too small, {unknown} without usage; {saving(cpu, memory, money)}"
-    )
+    found = f"{counted(len(rows), 'container')}: {small:,} too small, {unknown:,} without usage"
+    return found if unknown == len(rows) else f"{found}; {saving(cpu, memory, money)}"
 
 
-def _cells(row: Row, *, with_cluster: bool) -> tuple[str, ...]:
+def _named(row: Row, width: int, *, with_cluster: bool) -> str:
+    """Return a workload, its kind and its container; each keeps its ends where there is too little room (0: enough)."""
+    who, kind = row.workload, f" {_KINDS.get(row.kind, row.kind.lower())}"
+    if with_cluster:
+        who = named(row.cluster, who)
+    container = "" if row.container in ("", row.name) else row.container
+    around = kind + (" []" if container else "")
+    if width and len(who) + len(around) + len(container) > width:
+        room = max(2, width - len(around))
+        among = min(len(container), max(room // 2, room - len(who)))
+        who, container = _shortened(who, room - among), _shortened(container, among)
+    found = f"{who}{kind} [{container}]" if container else who + kind
+    return _shortened(found, width) if width else found
+
+
+def _shortened(name: str, width: int) -> str:
+    if len(name) <= width:
+        return name
+    head = width // 2
+    return f"{name[:head]}…{name[len(name) - (width - head - 1) :]}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
     new = row.recommended
-    name = f"{row.workload} {_KINDS.get(row.kind, row.kind.lower())}"
-    if row.container not in ("", row.name):
-        name += f" [{row.container}]"
     return (
-        f"{row.cluster}: {name}" if with_cluster else name,
         row.risk,
         _change(CPU, row.current.cpu_request_millis, new.cpu_request_millis if new else None),
         _change(MEMORY, row.current.memory_request_bytes, new.memory_request_bytes if new else None),
@@ -94,12 +115,11 @@ def _cells(row: Row, *, with_cluster: bool) -> tuple[str, ...]:
     )
 
 
-def _line(cells: Sequence[str], name_width: int, widths: Sequence[int]) -> str:
-    name = cells[0] if len(cells[0]) <= name_width else cells[0][: name_width - 1] + "…"
+def _line(name: str, cells: Sequence[str], name_width: int, widths: Sequence[int]) -> str:
     risk, cpu, memory, saved, trust = widths
     return (
-        f"{name:<{name_width}} {cells[1]:<{risk}} {cells[2]:>{cpu}} {cells[3]:>{memory}} {cells[4]:>{saved}} "
-        f"{cells[5]:<{trust}}"
+        f"{name:<{name_width}} {cells[0]:<{risk}} {cells[1]:>{cpu}} {cells[2]:>{memory}} {cells[3]:>{saved}} "
+        f"{cells[4]:<{trust}}"
     ).rstrip()
 
 
@@ -110,4 +130,4 @@ def _change(resource: str, old: int | None, new: int | None) -> str:
 def _saved(row: Row) -> str:
     if row.saved_money is not None:
         return f"{row.saved_money:,.2f}"
-    return f"{row.saved_cpu_millis / 1000:.1f}c {row.saved_memory_bytes / 2**30:.1f}Gi"
+    return f"{saved_amount(row.saved_cpu_millis / 1000)}c {saved_amount(row.saved_memory_bytes / 2**30):>4}Gi"

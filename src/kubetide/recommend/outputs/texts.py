@@ -31,7 +31,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     problems: tuple[str, ...] = ()
     namespaces: tuple[Total, ...] = ()
     """Savings per namespace."""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Row, ...]
 
 
 def to_json(report: Report) -> str:
@@ -92,40 +92,67 @@ def to_markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def named(cluster: str, name: str) -> str:
+    """Return a name with its cluster, where there are several."""
+    return f"{cluster}: {name}" if cluster else name
+
+
 def why(row: Row) -> str:
     """Return everything that speaks for a row: history, percentile, backtests, and which rules changed it."""
+    return "; ".join(reasons(row))
+
+
+def reasons(row: Row) -> list[str]:
+    """Return the same, one by one."""
     known = () if row.recommended is None else (row.reason, row.evidence.percentile)
-    return "; ".join(dict.fromkeys((*known, evidence_text(row), *row.notes)))
+    return list(dict.fromkeys((*known, *_evidence(row), *row.notes)))
 
 
 def evidence_text(row: Row) -> str:
     """Return the backtest of a row in one sentence, or why there is none."""
+    return "; ".join(_evidence(row))
+
+
+def _evidence(row: Row) -> list[str]:
     before, after = row.evidence.with_current, row.evidence.with_recommended
     if row.recommended is None or after is None:
-        return row.reason
-    parts = _above(after)
-    for name in ("cpu", "memory"):
-        new = getattr(after, f"{name}_slack")
-        old = getattr(before, f"{name}_slack") if before is not None else None
+        return [row.reason]
+    parts = [f"in {lasting(row.evidence.days)} with this request, in hindsight: {_above(after)}"]
+    slacks = []
+    for name, new, old in (
+        ("CPU", after.cpu_slack, before.cpu_slack if before is not None else None),
+        ("memory", after.memory_slack, before.memory_slack if before is not None else None),
+    ):
         if new is not None:
-            parts.append(f"{name} slack {new:.0%}" + ("" if old is None else f" instead of {old:.0%}"))
+            slacks.append(f"of {name} {percent(new)}" + ("" if old is None else f" instead of {percent(old)}"))
+    if slacks:
+        parts.append(f"slack {', '.join(slacks)}")
     if row.evidence.throttled is not None:
-        parts.append(f"{row.evidence.throttled:.0%} of the CPU periods of the last day throttled")
-    text = f"in {lasting(row.evidence.days)} with this request, in hindsight: {', '.join(parts)}"
+        parts.append(f"{percent(row.evidence.throttled)} of the CPU periods of the last day throttled")
     if row.evidence.oom_kills:
-        text = f"{counted(row.evidence.oom_kills, 'OOM kill')}; {text}"
+        parts.insert(0, counted(row.evidence.oom_kills, "OOM kill"))
     if row.evidence.day_by_day is not None:
-        text += f"; recommended day by day from the days before: {', '.join(_above(row.evidence.day_by_day))}"
-    return text
+        parts.append(f"day by day, sized from the days before: {_above(row.evidence.day_by_day)}")
+    return parts
 
 
-def _above(judged: Backtest) -> list[str]:
+def percent(share: float) -> str:
+    """Return a share as people read it."""
+    return f"{share * 100:.0f} %"
+
+
+def saved_amount(amount: float) -> str:
+    """Return cores or GiB with one digit; next to nothing is nothing, not `-0.0`."""
+    return f"{round(amount, 1) + 0.0:.1f}"
+
+
+def _above(judged: Backtest) -> str:
     parts = []
     if judged.memory_days_above is not None:
-        parts.append(f"{counted(judged.memory_days_above, 'container-day')} above the memory request")
+        parts.append(f"memory above it on {counted(judged.memory_days_above, 'container-day')}")
     if judged.cpu_minutes_above is not None:
-        parts.append(f"{counted(round(judged.cpu_minutes_above), 'minute')} of CPU above it")
-    return parts
+        parts.append(f"CPU above it for {counted(round(judged.cpu_minutes_above), 'minute')}")
+    return ", ".join(parts)
 
 
 def _evidence_cells(evidence: Evidence) -> list[str | int]:

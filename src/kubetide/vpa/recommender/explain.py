@@ -92,7 +92,7 @@ def _coordination(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"    all pods use {_millis(plan['demandMillis'])}, {peak} at the peak of {plan['hours']} hours"
     if "podMillis" in plan:
         announced = sum(plan["planned"].values())
-        to = f", {_millis(announced)} announced" if announced else ""
+        to = f", {_millis(announced)} announced for {plan['count']} pods" if announced else ""
         yield f"    size     {_millis(plan['podMillis'])}{to}: {plan['why']}"
     if "ready" in plan:
         still = f"at rest for {_age(plan['restedSeconds'])}" if plan["restedSeconds"] else "changing"

@@ -75,9 +75,16 @@ def test_whole_controllers_settle_on_one_size_where_upstreams_rules_run_to_the_m
     assert coordinated.short == 0.0
 
 
-@pytest.mark.parametrize("row", [80, 190])
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(70, id="pods-that-take-four-minutes-to-start"),
+        pytest.param(80, id="a-peak-one-percent-above-all-before"),
+        pytest.param(190, id="noise-while-smaller-pods-are-announced"),
+    ],
+)
 def test_noise_at_a_constant_load_neither_turns_the_count_around_nor_carries_it_away(row: int) -> None:
-    """Two workloads of four pods or less, whose size was once halved in three steps, with the count behind it."""
+    """Workloads of four pods or less, where one pod more is a quarter more."""
     one = play(Scenarios.draw(200, 1), 4.0, 0.06, (row, "followed"))
     assert one.reversals <= 1.0
     assert not closed_loop_drifted(one)

@@ -123,7 +123,8 @@ class CoordinatedSizes:
             only = workload.goal.container
             fed = self._model.vpas[key].fed()
             mine = [slot for name in fed if not only or name == only for slot in fed[name] if slot < highest]
-            if samples[mine].sum():
+            # What pods use of which none is ready is their start and not what the load takes.
+            if workload.ready and samples[mine].sum():
                 workload.demand.add(np.array([total[mine].sum()]), int(now.timestamp()))
 
     def decide(self, now: datetime, capacity: Capacity) -> list[Moved]:

@@ -198,17 +198,18 @@ def run(scenarios: Scenarios, policy: str, hours: float) -> Figures:
             recent = arrived if recent is None else recent + STEP / 60 * (arrived - recent)
             missed += recent * 100 > pods.ready * pods.size * scenarios.target * (1.0 + TOLERANCE)
         if policy != "sizes":
-            unit = sizes.planned if policy == "followed" else pods.size
             columns = PodColumns(
                 used_millis=np.rint((used[0] + used[1]) / 2).astype(np.int64),
                 ready=pods.ready,
                 unready=np.maximum(pods.asked - pods.ready, 0),
                 missing=none,
-                request_millis=np.maximum(np.rint(np.minimum(unit, pods.size)), 1).astype(np.int64),
+                request_millis=np.maximum(np.rint(pods.size), 1).astype(np.int64),
             )
             proposal = propose_utilization(
                 columns, target=scenarios.target, current=pods.asked, tolerance=Tolerance(down=TOLERANCE, up=TOLERANCE)
             )
+            if policy == "followed":
+                proposal = np.maximum(proposal, sizes.count.astype(np.int64))
             wanted = counted.decide(proposal, pods.asked, at_seconds=at + STEP)
             sign = np.sign(wanted - pods.asked)
             if sign.any():
@@ -258,6 +259,7 @@ def _horizontal(scenarios: Scenarios, pods: _Pods, rested: Floats) -> Horizontal
         start_seconds=scenarios.start.astype(np.float64),
         largest=np.full(rested.size, NODE),
         smallest=np.full(rested.size, SMALLEST),
+        resized=np.ones(rested.size, dtype=np.bool_),
     )
 
 

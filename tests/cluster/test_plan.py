@@ -6,12 +6,18 @@ from typing import Any
 import pytest
 
 from kubetide import crds
+from kubetide.api.objects.coordination import COORDINATION_ANNOTATION, CoordinationNote, note_text
 from kubetide.api.objects.meta import ObjectKey
+from kubetide.api.objects.scheme import VPAS
+from kubetide.api.values.patch import MergePatch
 from kubetide.clock import SystemClock
+from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import KubetideError
 from kubetide.plan.explain import recompute, render
 from kubetide.plan.settings import PlanSettings
+from kubetide.simulate.controllers import Controllers, parse_with
 from kubetide.testing import Cluster, make_deployment, make_hpa, make_vpa, virtual_time
+from simulated.cluster import deployment, run
 
 Raw = dict[str, Any]
 CRDS = ("workloadplans", "verticalpodautoscalers", "verticalpodautoscalercheckpoints")
@@ -117,6 +123,24 @@ async def test_what_a_plan_did_not_make_is_neither_adopted_nor_changed() -> None
         await cluster.apply(make_plan("second"))
         await cluster.run_for(timedelta(seconds=10))
         assert condition(cluster, name="second")["message"].startswith("WorkloadPlan web is older")
+        found = await recompute(cluster.client(), SystemClock(), PlanSettings(), ObjectKey("default", "second"))
+        assert "kubetide explain hpa" not in render(found)
+
+
+def test_plans_are_carried_out_inside_a_simulation_with_an_hpa_that_follows_announcements() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(make_deployment("web", replicas=3, cpu="500m", memory="128Mi"))
+        await cluster.apply(make_plan(replicas={"min": 3, "max": 12}))
+        async with Controllers().at_work(cluster, parse_with("hpa,plan"), agent_interval=timedelta(seconds=5)):
+            await cluster.run_for(timedelta(minutes=5))
+            assert deployment(cluster, "default", "web")["spec"]["replicas"] == 3
+            note = CoordinationNote(sizes={"app": 500}, count=7, announced=int(cluster.clock.now().timestamp()))
+            change = MergePatch({"metadata": {"annotations": {COORDINATION_ANNOTATION: note_text(note)}}})
+            await cluster.client().patch(VPAS, "web", change, namespace="default")
+            await cluster.run_for(timedelta(minutes=1))
+            assert deployment(cluster, "default", "web")["spec"]["replicas"] == 7
+
+    run(main, nodes=1)
 
 
 @virtual_time

@@ -21,6 +21,7 @@ def view(rng: np.random.Generator, replicas: np.ndarray, rested: np.ndarray) -> 
         start_seconds=rng.uniform(5, 300, ROWS),
         largest=rng.uniform(200, 4000, ROWS),
         smallest=np.full(ROWS, 25.0),
+        resized=np.ones(ROWS, dtype=np.bool_),
     )
 
 

@@ -64,7 +64,7 @@ AGENT_INTERVAL = timedelta(seconds=5)
     default="",
     metavar="NAME,...",
     help="Run controllers inside the simulation, in its time: hpa, recommender, updater, admission, policy, slo, "
-    "colocation, node (an agent on every node), or all.",
+    "colocation, plan (WorkloadPlans), node (an agent on every node), or all but plan.",
 )
 @click.option("--agents", is_flag=True, help="The same as --with node.")
 @click.option(

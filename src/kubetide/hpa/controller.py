@@ -16,6 +16,7 @@ from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import ObjectKey, key_of
 from kubetide.api.objects.scheme import HPAS, PODS
 from kubetide.clock import Clock
+from kubetide.hpa.announced_counts import AnnouncedCounts
 from kubetide.hpa.builtin_controller import BuiltInWatch
 from kubetide.hpa.core.annotations import asks_for_a_reconcile
 from kubetide.hpa.core.claims import Claims
@@ -26,7 +27,6 @@ from kubetide.hpa.headroom.store import HeadroomStore
 from kubetide.hpa.metrics_cache import MetricsReader, WholeCluster
 from kubetide.hpa.observer import LABEL_INDEX, Observer, PodCache, pod_labels
 from kubetide.hpa.own_writes import OwnWrites
-from kubetide.hpa.planned_requests import PlannedRequests
 from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.reconciler import HpaState, Reconciler
 from kubetide.hpa.resting import JITTER, RestingAlone, RestingTogether
@@ -111,8 +111,8 @@ class HpaController(Controller):
         targets = ScaleWatch(client, clock, settings)
         pods, owners = PodCache(self._pods.store), PodOwners(writer, clock, rng)
         self._own_writes, self._built_in = OwnWrites(), BuiltInWatch(writer, clock, settings)
-        planned, about = PlannedRequests(client, clock, settings), (scales, clock, settings, pods, self._claims)
-        observer = Observer(*about, self._metrics, targets, owners=owners, planned=planned)
+        announced, about = AnnouncedCounts(client, clock, settings), (scales, clock, settings, pods, self._claims)
+        observer = Observer(*about, self._metrics, targets, owners=owners, announced=announced)
         alone = RestingAlone(clock, settings, observer, self._metrics, lambda: self._nodes.capacity)
         self._states: dict[ObjectKey, HpaState] = {}
         self._reconciler = Reconciler(
@@ -156,7 +156,7 @@ class HpaController(Controller):
         super().__init__(
             "hpa",
             clock=clock,
-            caches=(self._hpas, self._pods, self._nodes, *planned.caches),
+            caches=(self._hpas, self._pods, self._nodes, *announced.caches),
             loops=(self._loop, self._resting.loop, *(() if past is None else (past.loop,))),
             leadership=leadership,
             sharded=(self._hpas, self._pods, targets),

@@ -131,11 +131,10 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
         yield f"  Problem     {trace['problem'].get('message')}"
     if trace.get("passedOver"):
         yield f"  Rollout     not counted: {', '.join(trace['passedOver'])}"
-    if planned := trace.get("planned"):
-        listed = ", ".join(f"{name} {size}" for name, size in planned.items())
-        yield f"  Announced   counted in smaller pods, which the VPA waits to have enough of: cpu of {listed}"
     if headroom := trace.get("headroom"):
         yield from _headroom(headroom)
+    if announced := trace.get("announced"):
+        yield f"  Announced   at least {announced} replicas, which the VPA waits for before it makes pods smaller"
     if trace.get("proposal") is not None:
         yield f"  Proposal    {trace['proposal']} replicas, now {trace.get('current')}"
     if stabilized := trace.get("stabilized"):

@@ -1,7 +1,7 @@
 """The observation of one reconcile: the scale of the target, its pods from the cache, and readings of its metrics."""
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -12,6 +12,7 @@ from kubetide.api.objects.meta import CrossVersionObjectReference, ObjectKey, ke
 from kubetide.api.values.selectors import Selector
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SelectorError
+from kubetide.hpa.announced_counts import AnnouncedCounts
 from kubetide.hpa.core.annotations import Overrides, SelectionStrategy
 from kubetide.hpa.core.claims import Claims, anchors, selector_of
 from kubetide.hpa.core.decide import metrics_of, needs_metrics
@@ -21,7 +22,6 @@ from kubetide.hpa.core.pods import PodList
 from kubetide.hpa.core.quick.rest import Rest, is_unchanged
 from kubetide.hpa.core.replicas import rollout_pods
 from kubetide.hpa.core.samples import MetricFailure, Reading, only_pods
-from kubetide.hpa.planned_requests import NOTHING, PlannedRequests
 from kubetide.hpa.pod_owners import PodOwners
 from kubetide.hpa.settings import HpaSettings
 from kubetide.kube.cache.store import Store
@@ -145,7 +145,7 @@ class Observer:
         known: KnownScales | None = None,
         *,
         owners: PodOwners,
-        planned: PlannedRequests | None = None,
+        announced: AnnouncedCounts | None = None,
     ) -> None:
         self._scales = scales
         self._clock = clock
@@ -155,7 +155,7 @@ class Observer:
         self._metrics = metrics
         self._known = known
         self._owners = owners
-        self._planned = planned
+        self._announced_counts = announced
         self._compat = settings.compat_rules
 
     async def scale_of(self, hpa: HorizontalPodAutoscaler, *, live: bool = False) -> FoundScale:
@@ -206,12 +206,12 @@ class Observer:
             readings=readings,
             passed_over=rollout_pods(pods, scale.replicas, now=self._clock.now()) if aware else frozenset(),
             fallback=overrides.fallback,
-            planned=self._announced(namespace, reference),
+            announced=self._announced(namespace, reference),
         )
         return Observed(observation, target, fresh)
 
-    def _announced(self, namespace: str, reference: CrossVersionObjectReference) -> Mapping[str, int]:
-        return self._planned.of(namespace, reference) if self._planned is not None else NOTHING
+    def _announced(self, namespace: str, reference: CrossVersionObjectReference) -> int:
+        return self._announced_counts.of(namespace, reference) if self._announced_counts is not None else 0
 
     def finds_unchanged(self, key: ObjectKey, rest: Rest) -> bool:
         """Return whether target and pods are what they were, by what is followed; no if the server has to be asked."""

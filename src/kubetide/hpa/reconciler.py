@@ -138,7 +138,7 @@ class Reconciler:
         seen = await self._observer.observe(hpa, request, found)
         state.used = request.used or state.used
         state.target_followed = not seen.fresh
-        if seen.observation.planned:
+        if seen.observation.announced:
             state.rest = None
         if state.rest is not None and await self._rests(hpa, state, state.rest, seen, started):
             return period

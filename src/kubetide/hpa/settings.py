@@ -254,8 +254,9 @@ class HpaSettings(Settings, frozen=True, kw_only=True):
     coordinate: Annotated[
         bool,
         Doc(
-            "Count in the smaller pods that a VPA of the same workload announces (`--hpa-conflicts=coordinate` of the "
-            "recommender), so that they are there before pods shrink. Needs the VPA's CRD. Not upstream.",
+            "Keep as many pods as a VPA of the same workload announces for smaller ones "
+            "(`--hpa-conflicts=coordinate` of the recommender), so that they are there before pods shrink. Needs the "
+            "VPA's CRD. Not upstream.",
             flag="hpa-coordinate",
         ),
     ] = False

@@ -89,5 +89,6 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  budget   {found['budget']}"
     if found["size"]:
         yield "  size     " + ", ".join(f"{resource} {amount}" for resource, amount in found["size"].items())
-    yield f"  why so many:  kubetide explain hpa {name}"
-    yield f"  why so big:   kubetide explain vpa {name}"
+    if found["replicas"] is not None:
+        yield f"  why so many:  kubetide explain hpa {name}"
+        yield f"  why so big:   kubetide explain vpa {name}"

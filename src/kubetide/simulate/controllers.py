@@ -31,6 +31,8 @@ from kubetide.wiring import Dependencies, build
 
 NODE = "node"
 """An agent on every node."""
+PLAN = "plan"
+"""What carries out WorkloadPlans: to be named, `all` does without it as it does in a cluster."""
 ALL = (*CONTROLLERS, NODE)
 _FOR_AGENTS = (b"koordinator.sh", b"slo-controller-config", b"kubernetes.io/batch-", b"kubernetes.io/mid-")
 """What sets agents to work: labels, annotations and resources of QoS, their objects, settings of the SLO controller."""
@@ -49,10 +51,11 @@ def needed(scenario: Scenario) -> tuple[str, ...]:
 def parse_with(text: str) -> tuple[str, ...]:
     """Read `hpa,recommender,node`; `all` stands for every controller and the agents."""
     names = ALL if text == "all" else tuple(part.strip() for part in text.split(",") if part.strip())
-    unknown = [name for name in names if name not in ALL]
+    known = (*CONTROLLERS, PLAN, NODE)
+    unknown = [name for name in names if name not in known]
     if unknown or not names:
         wrong = f"{unknown[0]!r} is none of" if unknown else "name some of"
-        raise InvalidInput(f"{wrong} {', '.join(ALL)}, or all", field="--with")
+        raise InvalidInput(f"{wrong} {', '.join(known)}, or all", field="--with")
     return tuple(dict.fromkeys(names))
 
 
@@ -76,7 +79,7 @@ class Controllers:
         for namespace in sorted({local.namespace for name in names for local in LOCAL[name] if local.namespace}):
             await cluster.ensure_namespace(namespace)  # as the manifests would
         with TemporaryDirectory(prefix="kubetide-audit-") as audit:
-            components = [part for name in names if name != NODE for part in self._build(cluster, name)]
+            components = [part for name in names if name != NODE for part in self._build(cluster, name, names)]
             if NODE in names:
                 self.agents += [
                     make_agent(
@@ -95,12 +98,12 @@ class Controllers:
             async with running(everything):
                 yield
 
-    def _build(self, cluster: SimCluster, name: str) -> list[Component]:
+    def _build(self, cluster: SimCluster, name: str, beside: Sequence[str]) -> list[Component]:
         settings = COMPONENTS[name]()
         if hasattr(settings, "leader_elect"):  # one of each: nobody to elect
             settings = msgspec.structs.replace(settings, leader_elect=False)
         if isinstance(settings, HpaSettings):  # in one process a watch costs less than asking, however few they are
-            settings = msgspec.structs.replace(settings, scale_watch_from=1)
+            settings = msgspec.structs.replace(settings, scale_watch_from=1, coordinate=PLAN in beside)
         if isinstance(settings, AdmissionSettings):  # its heartbeat is fresh for a minute
             settings = msgspec.structs.replace(settings, lease_period=timedelta(seconds=30))
         world = Dependencies(

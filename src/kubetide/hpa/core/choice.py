@@ -15,8 +15,11 @@ multiplied by no ready pod at all.
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from kubetide.hpa.core.evaluate import MetricResult
+
+ANNOUNCED = "smaller pods that the VPA announced"
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +67,17 @@ def choose(results: Sequence[MetricResult], current: int, *, guard: bool) -> Cho
         winner=winner,
         error=error,
     )
+
+
+def with_announced(choice: Choice, announced: int) -> Choice:
+    """Return the choice with no fewer pods than the vertical side announced for smaller ones.
+
+    How busy pods are says nothing about a size that they do not have yet, so the count is taken as it was announced.
+    """
+    if not choice.active or choice.replicas >= announced or choice.replicas < 1:
+        return choice
+    message = f"{ANNOUNCED} take {announced} replicas, {choice.description} asks for {choice.replicas}"
+    return replace(choice, replicas=announced, message=message, description=ANNOUNCED)
 
 
 def _guarded(results: Sequence[MetricResult], best: int, current: int) -> Choice | None:

@@ -4,6 +4,7 @@
     target at 0, switched off    -> rest (`hpa.core.zero` knows whose zero it is)
     target outside [min, max]    -> to the bound, at once
     otherwise                    -> largest proposal of all metrics -> guard -> learned headroom, if asked for
+                                    -> smaller pods that the vertical side announced
                                     -> windows -> limits -> new size
 
 A metric that fails never lets the target shrink: unknown is not low. `decide` goes as far as the wanted size,
@@ -27,7 +28,7 @@ from kubetide.api.values.quantity import quantity_float
 from kubetide.errors import QuantityError, SelectorError
 from kubetide.hpa.core import events
 from kubetide.hpa.core.behavior import Limited, complete_rules
-from kubetide.hpa.core.choice import Choice, choose
+from kubetide.hpa.core.choice import Choice, choose, with_announced
 from kubetide.hpa.core.claims import selector_of
 from kubetide.hpa.core.evaluate import TargetState, evaluate
 from kubetide.hpa.core.events import Reason
@@ -206,7 +207,6 @@ def _from_metrics(
         observed=scale.observed,
         pods=observation.pods,
         passed_over=observation.passed_over,
-        planned=observation.planned,
     )
     tolerance = tolerance_of(hpa.spec, options)
     metrics = zip(metrics_of(hpa.spec), observation.readings, strict=True)
@@ -240,7 +240,7 @@ def _from_metrics(
         results=results,
         choice=choice,
         learned=observation.learned,
-        planned=observation.planned,
+        announced=observation.announced,
         metrics=tuple([result.status for result in results]),
         events=(
             *[events.failed(hpa, result.reason, str(result.failure)) for result in results if result.failure],
@@ -249,7 +249,8 @@ def _from_metrics(
     )
     if not choice.active:
         return _inactive(_scale_read(base, now), choice, now)
-    return _normalized(base, with_headroom(choice, observation.learned), options, now)
+    choice = with_announced(with_headroom(choice, observation.learned), observation.announced)
+    return _normalized(base, choice, options, now)
 
 
 def _inactive(base: ScaleDecision, choice: Choice, now: datetime) -> ScaleDecision:

@@ -10,7 +10,7 @@
 A metric that fails is a result like any other: it keeps its place, its reason and its message.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -65,8 +65,6 @@ class TargetState(msgspec.Struct, frozen=True, kw_only=True):
     pods: Sequence[Pod]
     passed_over: frozenset[str] = frozenset()
     """Pods that a rollout adds for a while and that are not to be counted."""
-    planned: Mapping[str, int] = {}
-    """Containers that are about to request less CPU, in millicores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +239,6 @@ def _propose(
         current=target.replicas,
         tolerance=tolerance,
         compat=compat,
-        planned=target.planned,
     )
 
 

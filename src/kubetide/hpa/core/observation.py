@@ -256,8 +256,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     fallback: Fallback | None = None
     learned: LearnedCount | None = None
     """What learned headroom says, where the user asked for it."""
-    planned: Mapping[str, int] = {}
-    """Containers that are about to request less CPU, in millicores, as the vertical side announces."""
+    announced: int = 0
+    """How many pods the vertical side announces for smaller ones; 0: none."""
 
 
 class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,8 +291,8 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     held: int | None = None
     """What the care after a restart put into the window."""
     scale: ScaleView | None = None
-    planned: Mapping[str, int] = {}
-    """Announced requests that were counted in, in millicores by container."""
+    announced: int = 0
+    """How many pods the vertical side announced."""
     passed_over: frozenset[str] = frozenset()
     pods_seen: int = 0
     compat: HpaCompat

@@ -179,29 +179,6 @@ def pod_requests(pods: Iterable[Pod], resource: str, compat: HpaCompat, containe
     return found
 
 
-def planned_requests(
-    pods: Iterable[Pod],
-    requests: Mapping[str, int],
-    planned: Mapping[str, int],
-    container: str = "",
-) -> Mapping[str, int]:
-    """Return CPU requests with containers that are about to shrink counted at what they will request.
-
-    A resize is no load: counted in the smaller size beforehand, the pods are there when the requests fall, and nothing
-    is left to react to. Containers that grow count as they are until they have grown. Pods that are sized as a whole
-    are not announced.
-    """
-    lowered = dict(requests)
-    for pod in pods:
-        if has_pod_level_requests(pod):
-            continue
-        for one in _running(pod):
-            if one.name in planned and (not container or one.name == container):
-                name = pod.metadata.name
-                lowered[name] = max(1, lowered[name] - max(0, _container(pod, one, CPU) - planned[one.name]))
-    return lowered
-
-
 def has_pod_level_requests(pod: Pod) -> bool:
     """Return whether a pod is sized as a whole."""
     requests = pod.spec.resources.requests if pod.spec.resources is not None else None

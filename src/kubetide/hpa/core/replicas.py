@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa_compat import HpaCompat
 from kubetide.api.objects.meta import controller_of
-from kubetide.hpa.core.pods import CPU, PodGroups, count_ready, planned_requests, pod_requests, ready_condition
+from kubetide.hpa.core.pods import PodGroups, count_ready, pod_requests, ready_condition
 from kubetide.hpa.core.samples import INT64_MAX, ZERO_TIME, ErrorKind, MetricFailure, PodReading, Sample, ValueReading
 
 # How far usage is from its target: the usage ratio, in exactly the arithmetic that decides replica counts.
@@ -131,13 +131,10 @@ def propose_utilization(
     current: int,
     tolerance: Tolerance,
     compat: HpaCompat,
-    planned: Mapping[str, int] | None = None,
 ) -> Proposal:
-    """Propose for a target in percent of the requests; `planned` are containers that are about to request less CPU."""
+    """Propose for a target in percent of the requests."""
     samples = _usable(reading, groups, pods)
     requests = pod_requests(pods, resource, compat, container)
-    if planned and resource == CPU:
-        requests = planned_requests(pods, requests, planned, container)
 
     def ratio_of(filled: Mapping[str, Sample]) -> Usage:
         return utilization_of(filled, requests, target)

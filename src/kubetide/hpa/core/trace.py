@@ -49,7 +49,7 @@ def trace_of(decision: ScaleDecision, outcome: Conclusion, problem: HpaProblem |
         "limited": _limited(decision),
         "behavior": _rules(decision.rules),
         "memory": _memory(outcome.memory),
-        "planned": {name: f"{millis}m" for name, millis in sorted(decision.planned.items())},
+        "announced": decision.announced,
         "passedOver": sorted(decision.passed_over)[:MOST_NAMES],
         "current": decision.current,
         "desired": decision.desired,

@@ -88,11 +88,12 @@ def _coordination(plan: Mapping[str, Any]) -> Iterator[str]:
     if plan["problem"]:
         yield f"    ! {plan['problem']}"
     if plan["demandMillis"] is not None:
-        peak = _millis(plan["peakMillis"])
-        yield f"    all pods use {_millis(plan['demandMillis'])}, {peak} at the peak of {plan['hours']} hours"
+        hours = "1 hour" if plan["hours"] == 1 else f"{plan['hours']} hours"
+        peak = f", the highest half hour of {hours} took {_millis(plan['peakMillis'])}"
+        yield f"    all pods use {_millis(plan['demandMillis'])}{peak if plan['peakMillis'] is not None else ''}"
     if "podMillis" in plan:
         announced = sum(plan["planned"].values())
-        to = f", {_millis(announced)} announced" if announced else ""
+        to = f", {_millis(announced)} announced for {plan['count']} pods" if announced else ""
         yield f"    size     {_millis(plan['podMillis'])}{to}: {plan['why']}"
     if "ready" in plan:
         still = f"at rest for {_age(plan['restedSeconds'])}" if plan["restedSeconds"] else "changing"

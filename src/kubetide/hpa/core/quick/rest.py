@@ -113,7 +113,7 @@ def rest_of(
         seen.fallback is not None
         or seen.learned is not None
         or seen.passed_over
-        or seen.planned
+        or seen.announced
         or options.external_fallback
     ):
         return None

@@ -55,6 +55,8 @@ class Workload:
     """What containers request that the HPA counts and this VPA does not size."""
     sizes: Sizes | None = None
     ready: int = 0
+    resized: bool = False
+    """Whether no pod requests more than it is to request."""
     text: str = ""
     hour: int = 0
     restored: CoordinationNote | None = None
@@ -121,7 +123,8 @@ class CoordinatedSizes:
             only = workload.goal.container
             fed = self._model.vpas[key].fed()
             mine = [slot for name in fed if not only or name == only for slot in fed[name] if slot < highest]
-            if samples[mine].sum():
+            # What pods use of which none is ready is their start and not what the load takes.
+            if workload.ready and samples[mine].sum():
                 workload.demand.add(np.array([total[mine].sum()]), int(now.timestamp()))
 
     def decide(self, now: datetime, capacity: Capacity) -> list[Moved]:
@@ -131,17 +134,17 @@ class CoordinatedSizes:
             vpa, sizes = self._model.vpas[key], workload.sizes
             if sizes is None or not workload.known:
                 continue
-            before = float(sizes.size[0]), float(sizes.planned[0])
+            before = _state(sizes)
             workload.view = self._horizontal(workload, vpa, capacity, now)
             sizes.decide(workload.demand, workload.view, at)
-            after = float(sizes.size[0]), float(sizes.planned[0])
-            if after != before:
+            after = _state(sizes)
+            if after[:2] != before[:2]:
                 reason = SizeReason(int(sizes.reason[0]))
                 if after[0] != before[0]:
                     workload.containers = self._divided(workload, after[0])
                 smaller = after[1] < after[0]
                 workload.planned = self._divided(workload, after[1]) if smaller else {}
-                moved.append(Moved(key, _told(workload.goal, before[0], after, reason)))
+                moved.append(Moved(key, _told(workload.goal, before[0], after[:2], reason)))
             hour = at // 3600
             if after != before or hour != workload.hour or not workload.text:
                 workload.hour, workload.text = hour, note_text(_note(workload, sizes))
@@ -168,12 +171,15 @@ class CoordinatedSizes:
     def _look_at_pods(self, workload: Workload, vpa: VpaState, at: int) -> None:
         """Note how many pods are ready; where sizes are not known yet, begin with what pods request."""
         only, requests = workload.goal.container, Counter[tuple[tuple[str, int], ...]]()
-        workload.ready = 0
+        workload.ready, workload.resized = 0, True
         for pod in self._running(vpa):
             statuses = pod.status.container_statuses or ()
             workload.ready += bool(statuses) and all(status.ready for status in statuses)
             try:
-                requests[_requests(pod, only)] += 1
+                requested = _requests(pod, only)
+                requests[requested] += 1
+                sizes = workload.containers
+                workload.resized &= all(amount <= sizes.get(name, amount) for name, amount in requested)
             except InvalidInput as error:
                 workload.problem = str(error)
         if not requests:
@@ -195,6 +201,7 @@ class CoordinatedSizes:
             workload.sizes = Sizes(np.array([float(whole)]), at)
             if (note := workload.restored) is not None and note.sizes == workload.containers:
                 workload.sizes.moved[0], workload.sizes.announced[0] = note.moved, note.announced
+                workload.sizes.count[0] = float(note.count)
                 if note.planned:
                     workload.sizes.planned[0] = float(sum(note.planned.values()) + workload.others)
 
@@ -226,6 +233,7 @@ class CoordinatedSizes:
             start_seconds=_one(sorted(started)[len(started) // 2] if started else USUAL_START_SECONDS),
             largest=_one(largest),
             smallest=_one(smallest),
+            resized=np.array([workload.resized]),
         )
 
     def _bounds(self, workload: Workload, vpa: VpaState, capacity: Capacity) -> tuple[float, float]:
@@ -270,6 +278,7 @@ class CoordinatedSizes:
             "container": workload.goal.container,
             "sizes": dict(workload.containers),
             "planned": dict(workload.planned),
+            "count": 0 if sizes is None else int(sizes.count[0]),
             "demandMillis": None if np.isnan(demand.smoothed[0]) else round(float(demand.smoothed[0])),
             "peakMillis": None if np.isnan(peak) else round(peak),
             "hours": int((~np.isnan(demand.peaks[0])).sum()),
@@ -305,13 +314,18 @@ def _told(goal: Goal, before: float, after: tuple[float, float], reason: SizeRea
     return f"cpu of a pod stays at {size:.0f}m {of}: {WORDS[reason]}"
 
 
+def _state(sizes: Sizes) -> tuple[float, float, float]:
+    return float(sizes.size[0]), float(sizes.planned[0]), float(sizes.count[0])
+
+
 def _note(workload: Workload, sizes: Sizes) -> CoordinationNote:
     demand = workload.demand
     return CoordinationNote(
         sizes=dict(workload.containers),
         planned=dict(workload.planned),
         moved=int(sizes.moved[0]),
-        announced=int(sizes.announced[0]) if workload.planned else 0,
+        count=int(sizes.count[0]),
+        announced=int(sizes.announced[0]) if sizes.count[0] else 0,
         since=int(demand.since[0]),
         seen=int(demand.seen[0]),
         peaks=tuple(None if np.isnan(peak) else round(float(peak)) for peak in demand.peaks[0]),
@@ -330,7 +344,7 @@ def _restore(workload: Workload, vpa: VpaState, at: int) -> None:
         demand.since[0], demand.seen[0] = note.since, note.seen
         demand.peaks[0] = [np.nan if peak is None else float(peak) for peak in note.peaks]
         if len(note.peaks) == HOURS:
-            demand.smoothed[0] = demand.peaks[0, note.seen // 3600 % HOURS]
+            demand.smoothed[0] = demand.lasting[0] = demand.peaks[0, note.seen // 3600 % HOURS]
 
 
 def _requests(pod: Pod, only: str) -> tuple[tuple[str, int], ...]:

@@ -16,15 +16,20 @@ each other through all of them. Here the size is chosen once, by the count that 
 At that count the size is peak ÷ (count × target), so an autoscaler at rest stays at rest. A size is kept until another
 one is better by 3 % of what the workload has to pay anyway, or until the count comes near maxReplicas. It moves at most
 once an hour, by half or double at most, and only while the count is at rest; growing for want of room under
-maxReplicas does not wait, since it cannot hurt. Smaller pods in greater number are first announced (`planned`): the
-autoscaler counts in them, and only when the pods are there do they shrink. Where nobody follows the announcement,
-pods shrink by as much as the present count can carry at 90 %.
+maxReplicas does not wait, since it cannot hurt.
+
+Smaller pods in greater number are first announced (`planned`), with how many of them the demand takes (`count`): the
+autoscaler goes to that count, and only when the pods are there do they shrink. The count is taken once, from the demand
+and not from how busy pods are, and holds until all pods have the new size, so that neither noise nor pods of two sizes
+turn it around; it rises only with a load that leaves the tolerance. Where nobody follows the announcement, pods shrink
+by as much as the present count can carry at 90 %.
 
 Workloads are rows: the recommender has a row for each, the model of `benchmarks/plan_model.py` ten thousand.
 """
 
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -43,6 +48,8 @@ SETTLE_SECONDS: Final = 3600
 PATIENCE_SECONDS: Final = 600
 BETTER: Final = 0.03
 LARGEST_STEP: Final = 2.0
+TOLERANCE: Final = 0.1
+"""How far from its target an autoscaler leaves a count alone, unless it is told otherwise."""
 SAFE_SHARE: Final = 0.9
 """How much of its requests a workload may use just after its pods shrank."""
 HEADROOM: Final = 0.75
@@ -51,8 +58,8 @@ CROWDED: Final = 0.9
 """Which part of maxReplicas is too near."""
 QUICK_START, SLOW_START = 30.0, 300.0
 QUICK_COUNT, SLOW_COUNT = 16.0, 8.0
-PER_STEP: Final = 0.01
-"""What a step of a quarter octave away from the present count has to save."""
+PER_STEP: Final = 0.03
+"""What each step of a quarter octave away from the present count has to save: as much as a move at all."""
 _QUARTERS: Final = np.arange(-12, 13)
 # 2^(1/4) by two square roots, which are the same on every CPU.
 _FOURTH: Final = float(np.sqrt(np.sqrt(2.0)))
@@ -109,6 +116,8 @@ class Horizontal:
     largest: Floats
     """What one pod may request at most, by its policy and half a node; infinite: anything."""
     smallest: Floats
+    resized: Mask
+    """Whether all pods have the size that was decided last."""
 
     def select(self, rows: Ints) -> "Horizontal":
         """Return some of the rows."""
@@ -121,6 +130,7 @@ class Horizontal:
             start_seconds=self.start_seconds[rows],
             largest=self.largest[rows],
             smallest=self.smallest[rows],
+            resized=self.resized[rows],
         )
 
 
@@ -132,7 +142,9 @@ class Sizes:
         self.size: Floats = size.astype(np.float64)
         """What pods request."""
         self.planned: Floats = self.size.copy()
-        """What the horizontal side counts in: less than `size` while smaller pods are announced."""
+        """What pods are about to request: less than `size` while smaller pods are announced."""
+        self.count: Floats = np.zeros(rows)
+        """How many pods the horizontal side has to have until all have the planned size; 0: what it likes."""
         self.moved: Ints = np.full(rows, at_seconds, dtype=np.int64)
         self.announced: Ints = np.zeros(rows, dtype=np.int64)
         self.considered: Ints = np.full(rows, at_seconds, dtype=np.int64)
@@ -142,6 +154,8 @@ class Sizes:
         """Move what has to move; return the reason for each row."""
         announced = self.planned < self.size
         self._follow(np.flatnonzero(announced), demand, horizontal, at_seconds)
+        waited = at_seconds - self.moved > PATIENCE_SECONDS
+        self.count[~announced & (horizontal.resized | waited)] = 0.0
         known = ~np.isnan(demand.smoothed) & (demand.smoothed > 0.0) & (self.size > 0.0)
         self.reason[~announced & ~known] = SizeReason.UNKNOWN
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -163,7 +177,10 @@ class Sizes:
         if not rows.size:
             return
         here, planned, size = horizontal.select(rows), self.planned[rows], self.size[rows]
-        needed = counts(demand.smoothed[rows], planned, here)
+        before = np.minimum(self.count[rows], here.maximum)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            wanted = demand.smoothed[rows] / (planned * here.target)
+        needed = np.where(wanted > (1.0 + TOLERANCE) * before, counts(demand.smoothed[rows], planned, here), before)
         enough = here.replicas >= needed
         late = ~enough & (at_seconds - self.announced[rows] > PATIENCE_SECONDS + 2.0 * here.start_seconds)
         carried = demand.smoothed[rows] / (SAFE_SHARE * np.maximum(here.replicas, 1.0))
@@ -172,6 +189,7 @@ class Sizes:
         moved = enough | stepped
         self.size[rows] = np.where(enough, planned, np.where(stepped, step, size))
         self.planned[rows] = np.where(moved | late, self.size[rows], planned)
+        self.count[rows] = np.where(late, 0.0, needed)
         self.moved[rows[moved | late]] = at_seconds
         self.reason[rows] = np.select(
             [enough, stepped, late],
@@ -185,9 +203,11 @@ class Sizes:
         grows, shrinks = best > size, (best < size) & ~crowded
         moves = (grows | shrinks) & (crowded | (saves > BETTER))
         planned = np.where(moves, best, size)
-        waits = moves & shrinks & (here.replicas < counts(demand.smoothed[rows], planned, here))
+        number = counts(demand.smoothed[rows], planned, here)
+        waits = moves & shrinks & (here.replicas < number)
         self.size[rows] = np.where(waits, size, planned)
         self.planned[rows] = planned
+        self.count[rows] = np.where(waits, number, 0.0)
         self.considered[rows] = at_seconds
         self.moved[rows[moves & ~waits]] = at_seconds
         self.announced[rows[waits]] = at_seconds
@@ -223,10 +243,10 @@ def best_sizes(peaks: Floats, now: Floats, size: Floats, here: Horizontal) -> tu
     preferred = preferred_count(here.start_seconds)
     with np.errstate(divide="ignore", invalid="ignore"):
         least = np.maximum(np.maximum(here.minimum, np.ceil(peak / (here.target * here.largest))), 1.0)
-        most = np.maximum(np.floor(HEADROOM * here.maximum), 1.0)
-        present = np.ceil(peak / (size * here.target) - _ROUNDING)
+    most = np.maximum(np.floor(HEADROOM * here.maximum), 1.0)
     most = np.maximum(most, np.minimum(least, here.maximum))
     least = np.minimum(least, most)
+    kept, present = _kept(peaks, size, here)
     tried = np.concatenate([np.rint(preferred[:, None] * _RATIOS), present[:, None]], axis=1)
     number = np.clip(tried, least[:, None], most[:, None])
     sizes = np.clip(peak[:, None] / (number * here.target[:, None]), here.smallest[:, None], here.largest[:, None])
@@ -237,7 +257,7 @@ def best_sizes(peaks: Floats, now: Floats, size: Floats, here: Horizontal) -> tu
     per_pod = 1.0 / (2.0 * preferred * preferred)
     at = np.argmin(cost + per_pod[:, None] * number + PER_STEP * away, axis=1)[:, None]
     best = np.take_along_axis(sizes, at, axis=1)[:, 0]
-    saves = _cost(peaks, size[:, None], here)[:, 0] - np.take_along_axis(cost, at, axis=1)[:, 0]
+    saves = kept - np.take_along_axis(cost, at, axis=1)[:, 0]
     # Whatever it costs, a size beyond its bounds is not kept, nor one that leaves no room below maxReplicas.
     outside = (size > here.largest) | (size < here.smallest) | (present > CROWDED * here.maximum)
     return best, np.where(outside, np.inf, saves)
@@ -246,14 +266,38 @@ def best_sizes(peaks: Floats, now: Floats, size: Floats, here: Horizontal) -> tu
 def _cost(peaks: Floats, sizes: Floats, here: Horizontal) -> Floats:
     """Return what the hours of a day cost with pods of these sizes, over demand ÷ target."""
     known = ~np.isnan(peaks)
-    hours = np.maximum(known.sum(axis=1), 1)
     target = here.target[:, None]
-    mean = np.maximum(np.where(known, peaks, 0.0).sum(axis=1) / hours, _ROUNDING)
     paid = np.zeros_like(sizes)
     for hour in range(peaks.shape[1]):
         if known[:, hour].any():
             wanted = np.ceil(np.where(known[:, hour], peaks[:, hour], 0.0)[:, None] / (sizes * target) - _ROUNDING)
             number = np.clip(wanted, here.minimum[:, None], here.maximum[:, None])
             paid += np.where(known[:, hour][:, None], number, 0.0)
-    cost: Floats = paid / hours[:, None] * sizes / (mean / here.target)[:, None]
+    cost: Floats = paid * sizes * (here.target / _total(peaks))[:, None]
     return cost
+
+
+def _kept(peaks: Floats, size: Floats, here: Horizontal) -> tuple[Floats, Floats]:
+    """Return what the hours of a day cost with pods as they are, over demand ÷ target, and the highest count.
+
+    An autoscaler leaves a count alone that is within the tolerance. So a peak that is one percent above all that were
+    seen before takes no pod more, which would make a size look wasteful that is not. The day is gone through twice, so
+    that the count it begins with is that of an evening.
+    """
+    count, paid, highest = np.clip(here.replicas, here.minimum, here.maximum), np.zeros_like(size), np.zeros_like(size)
+    for again, hour in product((False, True), range(peaks.shape[1])):
+        wanted = peaks[:, hour] / (size * here.target)
+        # Comparisons with an hour that is not known are false.
+        leaves = np.abs(wanted - count) > TOLERANCE * count
+        count = np.where(leaves, np.clip(np.ceil(wanted - _ROUNDING), here.minimum, here.maximum), count)
+        if again:
+            highest = np.maximum(highest, count)
+            paid += np.where(np.isnan(wanted), 0.0, count)
+    cost: Floats = paid * size * here.target / _total(peaks)
+    return cost, highest
+
+
+def _total(peaks: Floats) -> Floats:
+    """Return the demand of the hours that are known."""
+    total: Floats = np.maximum(np.where(np.isnan(peaks), 0.0, peaks).sum(axis=1), _ROUNDING)
+    return total

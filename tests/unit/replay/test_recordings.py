@@ -395,3 +395,28 @@ def test_the_recorded_beginning_of_a_workload_counts_before_its_first_sample(tmp
             writer.usage(np.full(96, container), times, np.full(96, 100_000), np.full(96, int(GIB)))
     (found,) = run(path, [load_policy("vpa")], Options(warmup_periods=3, draws=0))
     assert found.sums[SUMS["cells"]].tolist() == [3.0, 1.0]
+
+
+def test_moves_before_the_warm_up_is_over_are_not_counted() -> None:
+    level = np.repeat([1.0, 2.0, 4.0, 8.0, *[16.0] * 10], 12)[:, None]
+    samples = Samples(
+        cpu=0.1 * level, memory=GIB * level, workloads=["w"], start_seconds=T0, period_seconds=HOUR, warmup_periods=8
+    )
+    (calm,) = run(samples, [load_policy("peak")], Options(draws=0))
+    assert calm.figures["changes"] == 0.0
+    assert calm.sums[SUMS["cells"]].tolist() == [6.0]
+    (early,) = run(samples, [load_policy("peak")], Options(draws=0, warmup_periods=3))
+    # At the end of the periods of 8 and of 16 GiB.
+    assert early.sums[SUMS["changes"]].tolist() == [2.0]
+
+
+def test_a_change_of_a_workload_counts_for_the_pods_that_live_then() -> None:
+    days, pods = 10, 10
+    cpu, memory = np.full((days * 24, pods), np.nan), np.full((days * 24, pods), np.nan)
+    for pod in range(pods):
+        life = slice(pod * 24, (pod + 1) * 24)
+        cpu[life, pod], memory[life, pod] = 0.5, GIB * (4.0 if pod >= 5 else 1.0)
+    samples = Samples(cpu=cpu, memory=memory, workloads=["w"] * pods, start_seconds=T0, interval_seconds=HOUR)
+    (found,) = run(samples, [load_policy("peak")], Options(draws=0))
+    assert found.sums[SUMS["changes"]].tolist() == found.sums[SUMS["restarts"]].tolist() == [1.0]
+    assert found.figures["changes"] == pytest.approx(7 / 9)

@@ -13,7 +13,7 @@ from kubetide.recording.writer import Writer
 from kubetide.replay.core.figures import SUMS, Prices
 from kubetide.replay.core.services import Services, replay_services
 from kubetide.replay.core.spec import Replicas
-from kubetide.replay.demand import resampled, services_of
+from kubetide.replay.demand import resampled, service_groups, services_of
 from kubetide.replay.load import LoadSession
 from kubetide.replay.report import table
 from kubetide.replay.runs import Options, load_policy, run
@@ -262,6 +262,59 @@ def test_demand_is_held_drawn_or_not_known() -> None:
     drawn = resampled(np.arange(0, 1500, 300), np.arange(5.0), 300)
     assert (np.diff(drawn) >= 0).all()
     assert np.isnan(resampled(np.array([0, 300, 3000]), np.arange(3.0), 300)).any()
+
+
+def services_with(demand: list[np.ndarray]) -> Services:
+    width = len(demand)
+    return Services(
+        names=tuple(f"ns/s{number}" for number in range(width)),
+        demand=np.array(demand).T,
+        start_seconds=T0,
+        pod_cores=np.ones(width),
+        skip=np.zeros(width, dtype=np.int64),
+    )
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Replicas(target=60), Replicas(headroom="learned"), Replicas(headroom="safe")],
+    ids=["hpa", "headroom", "headroom-safe"],
+)
+def test_a_gap_is_no_demand_of_nothing(policy: Replicas) -> None:
+    rng = np.random.default_rng(4)
+    demand = 6.0 + rng.random(2000)
+    gap, late = demand.copy(), np.r_[np.full(700, np.nan), demand]
+    gap[1000:1200] = np.nan
+    figures = replay_services(services_with([demand[:1000], demand[:1000]]), policy, keep=True)
+    found = replay_services(services_with([gap]), policy, keep=True)
+    before = found.counts[999][0]
+    assert [counts[0] for counts in found.counts[1000:1200]] == [before] * 200
+    # The count after it is that of a service that goes on, and nothing is late.
+    assert all(abs(int(counts[0]) - int(before)) <= 1 for counts in found.counts[1200:1400])
+    assert found.late.tolist() == [0.0]
+    # Nor does a service that comes later learn from the time before.
+    later = replay_services(services_with([late[:1700], np.r_[demand, demand][:1700]]), policy, keep=True)
+    assert [x[0] for x in later.counts[700:1700]] == [x[0] for x in figures.counts]
+
+
+@pytest.mark.parametrize("policy", ["hpa:60", "headroom"])
+def test_services_in_groups_are_what_they_are_together(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu, memory = noisy(2, 5)
+    cpu[:7, 1] = np.nan
+    path = written(tmp_path / "a.tide", cpu, memory, **SIZED)
+    (together,) = run(path, [load_policy(policy)], Options(draws=0))
+    monkeypatch.setattr("kubetide.replay.demand._MOST_CELLS", 2 * 86400 // 15)
+    groups = [each.names for each in service_groups(Recording(path))]
+    assert len(groups) > 2
+    assert [name for names in groups for name in names] == list(services_of(Recording(path)).names)
+    (apart,) = run(path, [load_policy(policy)], Options(draws=0))
+    assert apart.figures == together.figures
+    assert together.load is not None
+    assert apart.load is not None
+    assert apart.load.names == together.load.names
+    np.testing.assert_array_equal(apart.load.sums, together.load.sums)
 
 
 SIZED = {"cpu_request_millis": 500, "memory_request_bytes": int(GIB)}

@@ -1,5 +1,6 @@
 """A live recording of the simulated cluster, and a replay of it: every decision comes out the same."""
 
+import asyncio
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -10,11 +11,16 @@ from kubetide.api.objects.meta import ObjectReference
 from kubetide.api.objects.metrics import MetricValue
 from kubetide.api.objects.scheme import PODS
 from kubetide.cli.main import run_cli
-from kubetide.errors import InvalidInput
+from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
+from kubetide.errors import InvalidInput, Unavailable
 from kubetide.kube.metrics import CustomMetrics
 from kubetide.recording.core.pseudonyms import Pseudonyms
+from kubetide.recording.format import Manifest
+from kubetide.recording.live import LiveRecorder
 from kubetide.recording.reader import Recording
+from kubetide.recording.writer import Writer
 from kubetide.replay.audit import audit_autoscaler, audit_recommender, recorded_cluster
+from kubetide.testing import Cluster
 from simulated.recording import record
 
 pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")
@@ -149,3 +155,27 @@ def test_throttling_that_node_agents_report_is_kept(tmp_path: Path, monkeypatch:
     recording = Recording(path)
     shares = [rows.throttled[rows.cpu_micros >= 0] for rows, _, _ in recording.samples() if rows.throttled is not None]
     assert {float(share) for part in shares for share in part} == {0.25}
+
+
+def test_a_recording_that_is_stopped_early_keeps_what_it_has_and_names_its_gap(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Cluster(nodes=1) as cluster:
+            clock = virtual_clock()
+            start = int(clock.now().timestamp())
+            with Writer(tmp_path / "a.tide", Manifest(source="live", interval_seconds=15, start=start)) as writer:
+                recorder = LiveRecorder(cluster.client(), clock, writer, namespace="nowhere")
+                # Nobody serves usage any more.
+                recorder._usage = NoMetrics()  # type: ignore[assignment]
+                stop = asyncio.Event()
+                asyncio.get_running_loop().call_later(120, stop.set)
+                await recorder.run(timedelta(hours=1), stop=stop)
+            assert clock.now().timestamp() == pytest.approx(start + 120, abs=1)
+            (gap,) = Recording(tmp_path / "a.tide").manifest.gaps
+            assert (gap.start, gap.end, gap.reason) == (start, start + 120, "the metrics API was away")
+
+    run_virtual(main())
+
+
+class NoMetrics:
+    async def pods(self, namespace: str | None) -> list[object]:
+        raise Unavailable("the metrics API is away")

@@ -19,10 +19,12 @@ h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2.2rem}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:#555;padding-bottom:.3rem}
 th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
-th:first-child,td:first-child{text-align:left}
-.scroll{overflow-x:auto}.charts{display:flex;flex-wrap:wrap;gap:1rem}
-figure{margin:0;flex:1 1 28rem;min-width:0;max-width:44rem}svg{width:100%;height:auto}
-@media (prefers-color-scheme:dark){body{color:#ddd;background:#16181c}th,td{border-color:#3a3d44}caption{color:#aaa}
+th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:#fff}
+.scroll{overflow-x:auto}.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:1rem;margin-top:1rem}
+figure{margin:0;overflow-x:auto}svg{width:100%;min-width:28rem;max-width:42rem;height:auto}
+@media (max-width:40rem){th:first-child{white-space:normal;max-width:9.5rem}}
+@media (prefers-color-scheme:dark){body{color:#ddd;background:#16181c}th,td{border-color:#3a3d44}
+th:first-child,td:first-child{background:#16181c}caption{color:#aaa}
 svg .tide-text{fill:#ddd}svg .tide-grid{stroke:#3a3d44}path[fill-opacity]{fill-opacity:.45}
 svg [class^=tide-]:not(.tide-text,.tide-grid){filter:brightness(1.5)}}
 """
@@ -70,7 +72,7 @@ def _section(section: Section) -> str:
     if section.table is not None:
         parts.append(_table(section.table))
     if section.charts:
-        drawn = "\n".join(f"<figure>{render(chart)}</figure>" for chart in section.charts)
+        drawn = "\n".join(f'<figure tabindex="0">{render(chart)}</figure>' for chart in section.charts)
         parts.append(f'<div class="charts">{drawn}</div>\n')
     return "".join([*parts, "</section>\n"])
 

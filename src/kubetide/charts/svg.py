@@ -26,6 +26,8 @@ COLOURS = {
 """Distinct also for the common forms of colour blindness; lines that mean limits are dashed besides."""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 14.0, 26.0, 40.0
+_Box = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
 _LETTER = 6.8
 """Width of a letter of the 11 px labels, generously."""
 _LINE = 15.0
@@ -56,14 +58,24 @@ class _Frame:
     def __init__(self, chart: Chart, width: int, height: int) -> None:
         self._chart = chart
         self._x, self._y = chart.scales()
-        self._left, self._right = _LEFT, max(width - _RIGHT, _LEFT + 1)
-        self._labels = self._placed()
-        lines = max((line for _, _, line in self._labels), default=0)
-        self._top, self._bottom = _TOP, max(height - _BOTTOM - lines * _LINE, _TOP + 1)
+        self._top, self._bottom = _TOP, max(height - _BOTTOM, _TOP + 1)
+        widest = max((len(self._y.written(value)) for value in self._ticks_of_y()), default=0)
+        self._left = max(_LEFT, widest * _LETTER + 8)
+        self._right = max(width - _RIGHT, self._left + 1)
+        self._named = self._placed()
+        # Every further line of labels takes room from the picture.
+        lines = max((line for _, _, line in self._named), default=0)
+        self._bottom = max(self._bottom - lines * _LINE, _TOP + 1)
+        self._y_ticks = self._ticks_of_y()
+        self._taken: list[_Box] = []
+        """What points and their names cover."""
+
+    def _ticks_of_y(self) -> list[float]:
+        return self._y.ticks(max(2, int((self._bottom - self._top) / 30)))
 
     def axes(self) -> list[str]:
         parts = []
-        for value in self._y.ticks(max(2, int((self._bottom - self._top) / 30))):
+        for value in self._y_ticks:
             y = self._down(value)
             parts.append(
                 f'<line class="tide-grid" x1="{self._left:.1f}" y1="{y:.1f}" x2="{self._right:.1f}" y2="{y:.1f}" '
@@ -80,7 +92,17 @@ class _Frame:
                 f'y2="{self._bottom + 4:.1f}" stroke="#999999"/><text class="tide-text" x="{middle:.1f}" '
                 f'y="{self._bottom + 16:.1f}" text-anchor="middle" fill="#555555">{escape(text)}</text>'
             )
-        return parts
+        return [*parts, *self._labels()]
+
+    def _labels(self) -> list[str]:
+        """Say what the axes measure, where the chart tells: up in the corner, and right below the axis."""
+        labels = ((self._chart.y.label, "↑ {}", 15.0), (self._chart.x.label, "{} →", self._bottom + 33))
+        return [
+            f'<text class="tide-text" x="{self._right:.1f}" y="{y:.1f}" text-anchor="end" fill="#555555">'
+            f"{escape(form.format(label))}</text>"
+            for label, form, y in labels
+            if label
+        ]
 
     def drawn(self, layer: Layer) -> list[str]:
         match layer:
@@ -97,7 +119,7 @@ class _Frame:
 
     def legend(self) -> list[str]:
         parts = []
-        for layer, x, line in self._labels:
+        for layer, x, line in self._named:
             y = self._bottom + 33 + line * _LINE
             parts.append(
                 f'<rect class="tide-{layer.role}" x="{x:.1f}" y="{y - 8:.1f}" width="9" height="9" '
@@ -109,11 +131,13 @@ class _Frame:
     def _placed(self) -> list[tuple[Layer, float, int]]:
         """Return where the labels of layers stand and on which line: one that is left out would mislead."""
         found, x, line = [], self._left, 0
+        # The name of the axis stands at the end of the first line.
+        end = self._right - (len(self._chart.x.label) + 3) * _LETTER if self._chart.x.label else self._right
         for layer in self._chart.layers:
             if not layer.label:
                 continue
             room = 16 + len(layer.label) * _LETTER
-            if x + room > self._right and x > self._left:
+            if x + room > (end if line == 0 else self._right) and x > self._left:
                 x, line = self._left, line + 1
             found.append((layer, x, line))
             x += room + 10
@@ -167,17 +191,40 @@ class _Frame:
                 continue
             name = layer.names[number] if number < len(layer.names) else ""
             across, down = self._across(x), self._down(y)
-            beside = across + 7 + len(name) * _LETTER <= self._right
             parts.append(
                 f'<circle class="tide-{layer.role}" cx="{across:.1f}" cy="{down:.1f}" r="4" '
                 f'fill="{COLOURS[layer.role]}"><title>{escape(name or layer.label)}</title></circle>'
             )
             if name:
+                at, base, anchor = self._place(name, across, down)
                 parts.append(
-                    f'<text class="tide-text" x="{across + 7 if beside else across - 7:.1f}" y="{down + 4:.1f}" '
-                    f'text-anchor="{"start" if beside else "end"}" fill="#333333">{escape(name)}</text>'
+                    f'<text class="tide-text" x="{at:.1f}" y="{base:.1f}" '
+                    f'text-anchor="{anchor}" fill="#333333">{escape(name)}</text>'
                 )
         return parts
+
+    def _place(self, name: str, x: float, y: float) -> tuple[float, float, str]:
+        """Return where the name of a point stands: beside it, else higher or lower, wherever nothing is yet."""
+        points = [
+            (self._across(a) - 4, self._down(b) - 4, self._across(a) + 4, self._down(b) + 4)
+            for layer in self._chart.layers
+            if isinstance(layer, Points)
+            for a, b in zip(layer.x.tolist(), layer.y.tolist(), strict=True)
+            if np.isfinite(a) and np.isfinite(b) and (self._across(a), self._down(b)) != (x, y)
+        ]
+        room, found = len(name) * _LETTER, None
+        for lift in (4.0, -8.0, 16.0, -20.0, 28.0, -32.0):
+            for anchor in ("start", "end"):
+                left = x + 7 if anchor == "start" else x - 7 - room
+                box = (left, y + lift - 9, left + room, y + lift + 2)
+                inside = box[0] >= 0 and box[2] <= self._right and box[1] >= self._top and box[3] <= self._bottom + 4
+                place = (x + 7 if anchor == "start" else x - 7, y + lift, anchor)
+                if inside and not any(_overlap(box, other) for other in (*points, *self._taken)):
+                    self._taken.append(box)
+                    return place
+                if found is None and inside:
+                    found = place
+        return found or (x + 7, y + 4, "start")
 
     def _marks(self, layer: Marks) -> list[str]:
         parts = []
@@ -196,13 +243,27 @@ class _Frame:
         across = self._left + (x - self._x.low) / (self._x.high - self._x.low) * (self._right - self._left)
         down = self._bottom - (y - self._y.low) / (self._y.high - self._y.low) * (self._bottom - self._top)
         down = np.clip(down, self._top, self._bottom)
-        return "M" + "L".join(f"{a:.1f} {d:.1f}" for a, d in zip(across.tolist(), down.tolist(), strict=True))
+        across, down = (np.rint(10.0 * each) / 10.0 for each in (across, down))
+        if across.size > 2:
+            # Most requests stay for long: what lies between equal heights draws nothing.
+            flat = (down[1:-1] == down[:-2]) & (down[1:-1] == down[2:])
+            upright = (across[1:-1] == across[:-2]) & (across[1:-1] == across[2:])
+            between = (down[1:-1] - down[:-2]) * (down[2:] - down[1:-1]) >= 0
+            ahead = (across[1:-1] - across[:-2]) * (across[2:] - across[1:-1]) >= 0
+            kept = np.concatenate([[True], ~((flat & ahead) | (upright & between)), [True]])
+            across, down = across[kept], down[kept]
+        # After M every further pair is a line.
+        return "M" + " ".join(f"{a:.1f} {d:.1f}" for a, d in zip(across.tolist(), down.tolist(), strict=True))
 
     def _across(self, value: float) -> float:
         return self._left + self._x.at(value) * (self._right - self._left)
 
     def _down(self, value: float) -> float:
         return self._bottom - min(max(self._y.at(value), 0.0), 1.0) * (self._bottom - self._top)
+
+
+def _overlap(one: _Box, other: _Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _described(chart: Chart) -> str:

@@ -93,6 +93,10 @@ CHUNK_SECONDS: Final = 86400
 """A row group holds one block for at most this long."""
 
 
+_LONGEST_SECONDS: Final = 100 * 366 * 86400
+"""Every day of a recording is looked at, whether there is anything in it or not."""
+
+
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of which nothing is known, and why."""
 
@@ -148,6 +152,9 @@ def read_manifest(body: bytes, subject: str) -> Manifest:
     for name in ("interval_seconds", "period_seconds"):
         if getattr(found, name) < 1:
             raise InvalidInput("must be at least 1", subject=subject, field=f"{MANIFEST} {name}")
+    if not (found.start >= 0 and found.end - found.start <= _LONGEST_SECONDS):
+        wrong = f"goes from second {found.start} to {found.end}"
+        raise InvalidInput(wrong, subject=subject, field=f"{MANIFEST} start")
     return found
 
 

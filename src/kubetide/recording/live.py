@@ -7,6 +7,7 @@ seen it. An API that is away leaves a gap that the manifest names; nothing is fi
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -99,27 +100,41 @@ class LiveRecorder:
         self._away_since: datetime | None = None
         self._reports_throttling = True
 
-    async def run(self, duration: timedelta) -> None:
-        """Record for a while."""
+    async def run(self, duration: timedelta, *, stop: asyncio.Event | None = None) -> None:
+        """Record for a while, or until somebody stops it."""
+        stop = stop or asyncio.Event()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each.run(), name=each.name) for each in self._informers.values()]
             await self._informers["Pod"].wait_synced()
-            await self._poll_until(self._clock.monotonic() + duration.total_seconds())
+            await self._poll_until(self._clock.monotonic() + duration.total_seconds(), stop)
             for task in tasks:
                 task.cancel()
         if self._explain is not None:
             await self._audit()
 
-    async def _poll_until(self, end: float) -> None:
+    async def _poll_until(self, end: float, stop: asyncio.Event) -> None:
         due, audit_due = self._clock.monotonic(), 0.0
-        while due <= end:
-            await asyncio.sleep(max(0.0, due - self._clock.monotonic()))
+        while due <= end and not await self._stopped(stop, due):
             await self._poll()
             if self._explain is not None and due >= audit_due:
                 await self._audit()
                 audit_due = due + AUDIT_SECONDS
             due += self._resolution
-        await asyncio.sleep(max(0.0, end - self._clock.monotonic()))
+        await self._stopped(stop, end)
+        if self._away_since is not None:
+            self._note_away(self._clock.now())
+
+    async def _stopped(self, stop: asyncio.Event, until: float) -> bool:
+        """Wait for a time, or until somebody stops it; return which."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until - self._clock.monotonic())):
+                await stop.wait()
+        return stop.is_set()
+
+    def _note_away(self, now: datetime) -> None:
+        assert self._away_since is not None
+        self._writer.gap(int(self._away_since.timestamp()), int(now.timestamp()), "the metrics API was away")
+        self._away_since = None
 
     # ------------------------------------------------------------------ usage
 
@@ -133,8 +148,7 @@ class LiveRecorder:
                 log.warning("usage cannot be read, recording a gap", error=str(error))
             return
         if self._away_since is not None:
-            self._writer.gap(int(self._away_since.timestamp()), int(now.timestamp()), "the metrics API was away")
-            self._away_since = None
+            self._note_away(now)
         ids: list[int] = []
         times: list[int] = []
         cpu: list[int] = []
@@ -368,28 +382,3 @@ class LiveRecorder:
 
     def _decided(self, at: int, kind: str, key: ObjectKey, decision: Any) -> None:
         self._writer.row("decisions", time=at, kind=kind, namespace=key.namespace, name=key.name, decision=decision)
-
-
-async def write_objects(client: Client, clock: Clock, writer: Writer, namespace: str | None) -> None:
-    """Write the autoscalers as they are now; what cannot be listed is noted."""
-    now = microseconds(clock.now())
-    followed: tuple[Resource[Any], ...] = (HPAS, VPAS)
-    for resource in followed:
-        try:
-            listed = await client.list(resource, namespace=namespace)
-        except KubetideError as error:
-            log.warning("objects cannot be listed", kind=resource.kind, error=str(error))
-            writer.note("kinds that could not be listed")
-            continue
-        for each in listed.items:
-            kept = sanitized(resource.kind, pruned(msgspec.to_builtins(each)))
-            meta = each.metadata
-            writer.row(
-                "objects",
-                time=now,
-                event="ADDED",
-                kind=resource.kind,
-                namespace=meta.namespace,
-                name=meta.name,
-                object=kept,
-            )

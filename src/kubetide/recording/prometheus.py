@@ -43,6 +43,7 @@ RETRY = Backoff(base=1.0, cap=60.0, jitter=0.5)
 NEVER_ANSWERED = timedelta(seconds=10)
 """How long a Prometheus is asked that has not answered once: its address is more likely wrong than it away."""
 _SECOND = 1_000_000
+_WHOSE_LOAD = ("workload", "deployment", "service", "app")
 _SIZES = {
     ("requests", "cpu"): "cpu_request",
     ("requests", "memory"): "memory_request",
@@ -78,14 +79,15 @@ class PrometheusRecorder:
 
     async def run(self, span: Span) -> int:
         """Write the whole span; return the number of samples."""
+        if self.load_query:
+            # First: a mistake in somebody's query is told before hours of other answers.
+            await self._load(span)
         await self._owners(span)
         total = await self._usage(span)
         await self._sizes(span)
         await self._replicas(span)
         await self._oom_kills(span)
         await self._nodes(span)
-        if self.load_query:
-            await self._load(span)
         return total
 
     # ------------------------------------------------------------------ usage
@@ -197,12 +199,15 @@ class PrometheusRecorder:
                     self.writer.row("replicas", namespace=namespace, kind=kind, workload=workload, time=at, **now)
 
     async def _oom_kills(self, span: Span) -> None:
-        """Write an OOM kill where the restarts of a container that was last OOM killed grew."""
+        """Write an OOM kill where the restarts of a container that was last OOM killed grew.
+
+        Compared with one step before, as far back as Prometheus looks for a value: `increase()` needs two samples in a
+        step and would know of no OOM kill where steps are as short as scrapes.
+        """
         killed = 'kube_pod_container_status_last_terminated_reason{reason="OOMKilled"}'
         names = "namespace, pod, container"
-        query = (
-            f"(increase(kube_pod_container_status_restarts_total[{span.step}s]) > 0.5) and on({names}) {killed} == 1"
-        )
+        restarts = "kube_pod_container_status_restarts_total"
+        query = f"({restarts} > {restarts} offset {span.step}s) and on({names}) {killed} == 1"
         async for one in self._metric(query, span):
             labels = one.labels
             number = self._container(labels.get("namespace", ""), labels.get("pod", ""), labels.get("container", ""))
@@ -220,11 +225,12 @@ class PrometheusRecorder:
 
     async def _load(self, span: Span) -> None:
         """Write the series of the user's query; `workload`, or one of the usual labels, says whose load it is."""
-        async for one in self._metric(self.load_query, span):
+        async for one in self._metric(self.load_query, span, needed=True):
             labels = one.labels
-            workload = next(
-                (labels[each] for each in ("workload", "deployment", "service", "app") if each in labels), ""
-            )
+            workload = next((labels[each] for each in _WHOSE_LOAD if labels.get(each)), None)
+            if workload is None:
+                self.writer.note("series of load without a label `workload`")
+                continue
             for at, value in zip(one.times.tolist(), one.values.tolist(), strict=True):
                 self.writer.row(
                     "load",
@@ -237,8 +243,13 @@ class PrometheusRecorder:
 
     # ------------------------------------------------------------------ questions
 
-    async def _metric(self, query: str, span: Span, *, last: bool = False) -> AsyncIterator[LabelledSeries]:
-        """Yield the series of a query over the span, in parts of a slice; with `last` only as it was seen anywhere."""
+    async def _metric(
+        self, query: str, span: Span, *, last: bool = False, needed: bool = False
+    ) -> AsyncIterator[LabelledSeries]:
+        """Yield the series of a query over the span, in parts of a slice; with `last` only as it was seen anywhere.
+
+        What is refused is left out, unless somebody `needed` it.
+        """
         if last:
             query, start = f"max_over_time({query}[{span.end - span.start + span.step}s])", span.end
         else:
@@ -250,6 +261,8 @@ class PrometheusRecorder:
                     if not namespace or one.labels.get("namespace", namespace) == namespace:
                         yield one
         except PrometheusAnswer as error:
+            if needed:
+                raise
             log.warning("a query was refused", query=query, error=str(error))
             self.writer.note("queries that were refused")
         except Unavailable as error:
@@ -273,14 +286,17 @@ class PrometheusRecorder:
                 answer = await self.prometheus.post(path, form)
                 self._answered = True
                 return answer
-            except PrometheusAnswer:
+            except PrometheusAnswer as error:
                 self._answered = True
-                raise
+                raise PrometheusAnswer(
+                    f"Prometheus refused {form.get('query', path)!r}: {str(error).strip()}"
+                ) from error
             except Unavailable as error:
                 patience = self.deadline if self._answered else min(self.deadline, NEVER_ANSWERED)
-                if self.clock.monotonic() - started >= patience.total_seconds():
+                left = patience.total_seconds() - (self.clock.monotonic() - started)
+                if left <= 0:
                     raise
-                delay = RETRY.delay(attempt, self.rng)
+                delay = min(RETRY.delay(attempt, self.rng), left)
                 log.warning("prometheus is away", error=str(error), retry_seconds=round(delay, 1))
                 attempt += 1
                 await asyncio.sleep(delay)

@@ -15,13 +15,19 @@ from typing import Any
 import numpy as np
 
 from kubetide.errors import InvalidInput
-from kubetide.recording.core.layout import ABSENT, rates
+from kubetide.recording.core.layout import ABSENT, period_of, rates
 from kubetide.recording.core.pseudonyms import Pseudonyms
 from kubetide.recording.format import CHUNK_SECONDS, Manifest
-from kubetide.recording.writer import MOST_CPU_MICROS, Writer
+from kubetide.recording.writer import LAST_SECOND, MOST_CPU_MICROS, Writer
 from kubetide.stats.buckets import Floats, Ints
 
 _SECOND = 1_000_000
+_LONGEST_DAYS = 3653
+"""A CSV file of more than ten years has a wrong time in it; every empty day of it would be replayed."""
+_MOST = {
+    "cpu_cores": MOST_CPU_MICROS / 1e6, "cpu_request_cores": 1e9, "cpu_limit_cores": 1e9, "throttled": 1.0,
+    "memory_bytes": 2.0**62, "memory_request_bytes": 2.0**62, "memory_limit_bytes": 2.0**62,
+}  # fmt: skip
 DEMAND = "demand_cores"
 _NAMES = frozenset({"namespace", "kind", "workload", "pod", "container"})
 _COLUMNS = _NAMES | frozenset(
@@ -41,26 +47,40 @@ def import_csv(source: Path, target: Path, *, interval_seconds: int, pseudonyms:
     if not rows:
         raise InvalidInput("has no rows", subject=str(source))
     times = [row["time"] for each in rows.values() for row in each]
-    start = int(min(times)) // interval_seconds * interval_seconds
-    manifest = Manifest(source="csv", interval_seconds=interval_seconds, start=start)
+    start, end = int(min(times)) // interval_seconds * interval_seconds, int(max(times))
+    if end - start > _LONGEST_DAYS * 86400:
+        first, last = (datetime.fromtimestamp(at, UTC).date() for at in (start, end))
+        raise InvalidInput(f"goes from {first} to {last}: is a time wrong?", subject=str(source), field="time")
+    manifest = Manifest(
+        source="csv",
+        interval_seconds=interval_seconds,
+        period_seconds=period_of(end - start + interval_seconds, interval_seconds),
+        start=start,
+    )
     with Writer(target, manifest, pseudonyms=pseudonyms) as writer:
         series = []
         for key, listed in sorted(rows.items()):
             container = writer.container(*key)
             listed.sort(key=lambda row: row["time"])
             _write_sizes(writer, container, listed)
-            series.append((container, *_samples(listed, writer)))
+            found = _samples(listed, writer)
+            places = (found[0] // _SECOND - start) // interval_seconds
+            # A grid keeps the last one of each interval.
+            writer.note("samples that share an interval with a later one", int((np.diff(places) == 0).sum()))
+            series.append((container, *found))
         _write_by_chunk(writer, series, start)
 
 
 def _read_csv(source: Path) -> dict[tuple[str, str, str, str, str], list[dict[str, Any]]]:
     found: dict[tuple[str, str, str, str, str], list[dict[str, Any]]] = {}
     try:
-        with source.open(newline="", encoding="utf-8") as file:
+        with source.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             names = set(reader.fieldnames or ())
             if not {"time", "container"} <= names:
                 raise InvalidInput("needs the columns time and container", subject=str(source), field="header")
+            if len(names) < len(reader.fieldnames or ()):
+                raise InvalidInput("has a column twice", subject=str(source), field="header")
             if unknown := sorted(names - _COLUMNS):
                 raise InvalidInput(f"has unknown columns {', '.join(unknown)}", subject=str(source), field="header")
             for number, row in enumerate(reader, 2):
@@ -71,6 +91,8 @@ def _read_csv(source: Path) -> dict[tuple[str, str, str, str, str], list[dict[st
                     if "/" in row[name]:
                         raise InvalidInput(f"{row[name]!r} has a slash; no name may", subject=where, field=name)
                 container = row["container"]
+                if not container:
+                    raise InvalidInput("is empty", subject=where, field="container")
                 workload = row.get("workload") or container
                 key = (row.get("namespace") or "default", row.get("kind") or "Deployment", workload)
                 parsed = {
@@ -90,14 +112,16 @@ def _read_csv(source: Path) -> dict[tuple[str, str, str, str, str], list[dict[st
 def _time(text: str, where: str) -> float:
     """Return seconds: a number, or a date with its time zone (UTC where there is none)."""
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidInput(f"{text!r} is neither seconds nor a date", subject=where, field="time") from error
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise InvalidInput(f"{text!r} is neither seconds nor a date", subject=where, field="time") from error
+        seconds = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    if not 0.0 <= seconds < LAST_SECOND + 1:
+        raise InvalidInput(f"{text!r} is not in the years 1970 to 9999", subject=where, field="time")
+    return seconds
 
 
 def _amount(text: str, where: str, field: str) -> float:
@@ -110,6 +134,8 @@ def _amount(text: str, where: str, field: str) -> float:
         raise InvalidInput(f"{text!r} is not a number", subject=where, field=field) from error
     if value < 0 or value in (float("inf"), float("-inf")):
         raise InvalidInput(f"{text} is negative or not finite", subject=where, field=field)
+    if value > _MOST.get(field, float("inf")):
+        raise InvalidInput(f"{text} is above {_MOST[field]:.4g}", subject=where, field=field)
     return value
 
 

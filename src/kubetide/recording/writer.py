@@ -4,10 +4,12 @@ Tables grow as Parquet files in a directory beside the target and are joined at 
 recording never looks like a whole one. Usage is cut into row groups: one block of containers for at most a day.
 """
 
+import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +30,8 @@ _MOST_ROWS = 4_000_000
 """Samples held before they are written, whatever their time."""
 _SMALL_ROWS = 20_000
 MOST_CPU_MICROS = 2**31 - 1
+LAST_SECOND = 253_402_300_799
+"""The end of the year 9999."""
 _NAMES = frozenset({"namespace", "workload", "pod", "container", "name", "node"})
 """Columns whose texts are hidden in an anonymized recording."""
 _PLAIN = frozenset({"object", "decision"})
@@ -69,11 +73,27 @@ class Writer:
     ) -> None:
         try:
             if error is None:
-                self._finish()
+                with self._on_disk():
+                    self._finish()
         finally:
             for each in self._writers.values():
-                each.close()
+                # What cannot be closed on a full disk has been told already, and goes anyway.
+                with suppress(OSError):
+                    each.close()
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextmanager
+    def _on_disk(self) -> Iterator[None]:
+        """Name the file where the disk is full or gone."""
+        try:
+            yield
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise InvalidInput(f"cannot be written: {why}", subject=str(self._path)) from error
+
+    def counted_by(self, period_seconds: int) -> None:
+        """Let replays count another period than was planned."""
+        self._manifest = msgspec.structs.replace(self._manifest, period_seconds=period_seconds)
 
     # ------------------------------------------------------------------ rows
 
@@ -118,6 +138,8 @@ class Writer:
             np.full(at.shape, ABSENT) if seen is None else np.broadcast_to(np.asarray(seen, np.int64), at.shape)
         )
         newest, oldest = int(time.max()) // _SECOND, int(time.min()) // _SECOND
+        if oldest < 0 or newest > LAST_SECOND:
+            raise InvalidInput("a sample is not in the years 1970 to 9999", subject=str(self._path), field="time")
         self._first = oldest if self._first is None else min(self._first, oldest)
         self._last = max(self._last, newest)
         chunk = (oldest - self._manifest.start) // CHUNK_SECONDS
@@ -196,19 +218,20 @@ class Writer:
         self._write(table, arrow().Table.from_arrays(arrays, schema=schema))
 
     def _write(self, table: str, content: Any) -> None:
-        if table not in self._writers:
-            dictionary = [name for name, kind in TABLES[table].items() if kind == "string" or name.endswith("_id")]
-            if table == "usage":
-                dictionary.append("time")
-            self._writers[table] = parquet().ParquetWriter(
-                self._folder / f"{table}.parquet",
-                schema_of(table),
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=dictionary,
-                write_page_checksum=True,
-            )
-        self._writers[table].write_table(content, row_group_size=max(1, content.num_rows))
+        with self._on_disk():
+            if table not in self._writers:
+                dictionary = [name for name, kind in TABLES[table].items() if kind == "string" or name.endswith("_id")]
+                if table == "usage":
+                    dictionary.append("time")
+                self._writers[table] = parquet().ParquetWriter(
+                    self._folder / f"{table}.parquet",
+                    schema_of(table),
+                    compression="zstd",
+                    compression_level=1,
+                    use_dictionary=dictionary,
+                    write_page_checksum=True,
+                )
+            self._writers[table].write_table(content, row_group_size=max(1, content.num_rows))
         self._rows[table] = self._rows.get(table, 0) + content.num_rows
 
     def _finish(self) -> None:
@@ -224,12 +247,14 @@ class Writer:
         for table in TABLES:
             with arrow().memory_map(str(self._folder / f"{table}.parquet"), "r") as file:
                 footers[table] = footer_checksum(memoryview(file.read_buffer())) or 0
+        start = self._manifest.start or self._first or 0
         manifest = msgspec.structs.replace(
             self._manifest,
             writer=f"kubetide {__version__}",
             anonymized=self._pseudonyms is not None,
-            start=self._manifest.start or self._first or 0,
-            end=max(self._manifest.end, self._last),
+            start=start,
+            # Live, the first samples are older than the recording.
+            end=max(self._manifest.end, self._last, start),
             rows=self._rows,
             gaps=self._gaps,
             notes=self._notes,

@@ -6,7 +6,7 @@ Samples more often than every 15 s are averaged, up to a minute they are held, b
 between neighbours. Between samples that are further apart than three intervals nothing is known.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -20,28 +20,80 @@ from kubetide.stats.buckets import Floats, Ints
 _DAY_LINES = 86400 // STEP_SECONDS
 DEMAND_METRIC = "demand_cores"
 """The metric whose values are cores' worth of arriving work."""
+_MOST_CELLS = 16_000_000
+"""Steps times services in memory at once, as far as one service alone does not need more."""
 _Found = tuple[list[str], list[tuple[Ints, Floats]], list[float]]
 """Services, their demand in cores with its times, and the cores of a pod."""
+_Replicas = dict[str, tuple[Floats, Floats]]
+"""By service: from which seconds on how many replicas were wanted."""
 
 
-def services_of(source: Recording | Samples) -> Services:
-    """Return the services of a recording, from load where it is recorded and from CPU usage otherwise."""
+def services_of(source: Recording | Samples, names: Container[str] | None = None) -> Services:
+    """Return services of a recording, all or those named: from recorded load, from CPU usage where there is none."""
+    found: _Found = [], [], []
+    for part in _parts(source):
+        for name, series, cores in zip(*part, strict=True):
+            if names is None or name in names:
+                found[0].append(name)
+                found[1].append(series)
+                found[2].append(cores)
+    return _services(source, found, _replicas_of(source))
+
+
+def service_groups(source: Recording | Samples) -> Iterator[Services]:
+    """Yield the services of a recording in groups: of a large fleet, a month in steps of 15 s fills any memory."""
+    counts = _replicas_of(source)
+    for names, series, cores in _parts(source):
+        begin = 0
+        while begin < len(names):
+            first, last = int(series[begin][0][0]), int(series[begin][0][-1])
+            end = begin + 1
+            while end < len(names):
+                first, last = min(first, int(series[end][0][0])), max(last, int(series[end][0][-1]))
+                if (last - first) // STEP_SECONDS * (end + 1 - begin) > _MOST_CELLS:
+                    break
+                end += 1
+            part = slice(begin, end)
+            yield _services(source, (names[part], series[part], cores[part]), counts)
+            begin = end
+
+
+def _parts(source: Recording | Samples) -> Iterator[_Found]:
+    """Yield services block by block, those with recorded load first; raise InvalidInput where there are none."""
     if isinstance(source, Samples):
-        subject, interval = "samples", source.interval_seconds
-        names, series, cores = _from_samples(source)
+        subject, parts = "samples", iter([_from_samples(source)])
     else:
-        subject, interval = str(source.path), source.manifest.interval_seconds
-        names, series, cores = _from_load(source)
-        # Demand that was recorded is better than usage, which saturates; services without it are counted by usage.
-        known = set(names)
-        for name, one, size in zip(*_from_usage(source), strict=True):
-            if name not in known:
-                names, series, cores = [*names, name], [*series, one], [*cores, size]
-    if not names:
+        subject, parts = str(source.path), _of_recording(source)
+    found = False
+    for part in parts:
+        if part[0]:
+            found = True
+            yield part
+    if not found:
         raise InvalidInput("has neither load nor CPU usage to count replicas from", subject=subject)
-    start = min(int(times[0]) for times, _ in series)
+
+
+def _of_recording(recording: Recording) -> Iterator[_Found]:
+    load = _from_load(recording)
+    yield load
+    # Demand that was recorded is better than usage, which saturates; services without it are counted by usage.
+    known = set(load[0])
+    for part in _from_usage(recording):
+        rest = [(name, one, size) for name, one, size in zip(*part, strict=True) if name not in known]
+        yield [name for name, _, _ in rest], [one for _, one, _ in rest], [size for _, _, size in rest]
+
+
+def _replicas_of(source: Recording | Samples) -> _Replicas:
+    return {} if isinstance(source, Samples) else recorded_replicas(source)
+
+
+def _services(source: Recording | Samples, found: _Found, counts: _Replicas) -> Services:
+    names, series, cores = found
+    interval = source.interval_seconds if isinstance(source, Samples) else source.manifest.interval_seconds
+    # On multiples of 15 s, so that the steps of a service do not depend on who is beside it.
+    start = min(int(times[0]) for times, _ in series) // STEP_SECONDS * STEP_SECONDS
     end = max(int(times[-1]) for times, _ in series)
-    lines = (end - start + interval) // STEP_SECONDS
+    lines = max(1, (end - start + interval) // STEP_SECONDS)
     demand = np.full((lines, len(names)), np.nan)
     skip = np.zeros(len(names), dtype=np.int64)
     for place, (times, values) in enumerate(series):
@@ -51,7 +103,6 @@ def services_of(source: Recording | Samples) -> Services:
         demand[at : at + stretch.size, place] = stretch / cores[place]
         # A week or more is counted from its fourth day on: what learns a day's shape has seen three.
         skip[place] = at + (3 * _DAY_LINES if stretch.size > 7 * _DAY_LINES else 0)
-    counts = {} if isinstance(source, Samples) else recorded_replicas(source)
     nothing = np.zeros(0), np.zeros(0)
     return Services(
         names=tuple(names),
@@ -63,7 +114,7 @@ def services_of(source: Recording | Samples) -> Services:
     )
 
 
-def recorded_replicas(recording: Recording) -> dict[str, tuple[Floats, Floats]]:
+def recorded_replicas(recording: Recording) -> _Replicas:
     """Return by service from which seconds on how many replicas were wanted."""
     rows = recording.rows("replicas")
     found: dict[str, dict[int, float]] = {}
@@ -95,15 +146,12 @@ def _from_load(recording: Recording) -> _Found:
     return list(found), series, [sizes.get(name, recording.manifest.pod_cores) for name in found]
 
 
-def _from_usage(recording: Recording) -> _Found:
+def _from_usage(recording: Recording) -> Iterator[_Found]:
     who, interval = recording.containers, recording.manifest.interval_seconds
     sizes = _pod_cores(*_requested(recording))
-    every: _Found = [], [], []
     for block in recording.blocks:
         names = [who.service_of(member) for member in np.flatnonzero(who.block == block).tolist()]
-        found = _summed(names, sizes, recording.grids(block), interval, recording.manifest.pod_cores)
-        every = every[0] + found[0], every[1] + found[1], every[2] + found[2]
-    return every
+        yield _summed(names, sizes, recording.grids(block), interval, recording.manifest.pod_cores)
 
 
 def _from_samples(samples: Samples) -> _Found:

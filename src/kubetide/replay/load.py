@@ -10,7 +10,6 @@ it. `headroom` is the learned headroom alone, on arrivals. `headroom-safe` is wh
 70 %: the larger of both once the headroom has proved itself, the plain rule until then. Nothing outlives a session.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -29,9 +28,18 @@ from kubetide.hpa.core.pods import PodGroups, PodList
 from kubetide.hpa.core.replicas import Tolerance, propose_utilization
 from kubetide.hpa.core.samples import PodReading, Sample
 from kubetide.hpa.core.stabilization import Recommendation, Recommendations, stabilize
+from kubetide.replay.messages import check_second, whole, with_whole
 
 HPA_SAFE_PERCENT: Final = 70
 _DOWNSCALE_WINDOW: Final = timedelta(minutes=5)
+_MOST_PODS: Final = 100_000
+_MOST_CORES: Final = 1e9
+_LEAST_POD: Final = 0.001
+"""Requests are whole millicores."""
+_LONGEST: Final = 86400
+"""Seconds of a step, and of the start of a pod."""
+_KEPT_LISTS: Final = 256
+_WHOLE: Final = frozenset({"step", "start_seconds", "min", "max", "k", "time", "replicas"})
 _Form = TypeVar("_Form", bound=msgspec.Struct)
 
 
@@ -122,6 +130,8 @@ class PlainHpa:
     def _pods_of(self, count: int) -> PodList:
         """Return as many pods of the service's size, made once: what is decided depends on their number alone."""
         if count not in self._pods:
+            if len(self._pods) >= _KEPT_LISTS:
+                self._pods.clear()
             request: dict[str, QuantityText] = {"cpu": f"{round(self._begin.pod_cores * 1000)}m"}
             spec = PodSpec(containers=(Container(name="app", resources=ResourceRequirements(requests=request)),))
             self._pods[count] = PodList(
@@ -163,43 +173,76 @@ class LoadSession:
     def __init__(self, policy: str) -> None:
         self._make = policy_maker(policy)
         self._begin: Begin | None = None
+        self._last = -1
         self._services: dict[str, tuple[int, Policy]] = {}
 
     def handle(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Take in a message; return the answer, None where it asks for none."""
         kind = message.get("type")
         if kind == "begin":
-            self._start(_read(message, Begin))
+            self._start(_read(_with_whole_services(message), Begin))
             return None
         if kind == "step":
-            return {"replicas": self._decide(_read(message, Step))}
+            return {"replicas": self._decide(_read(_with_whole_services(message), Step))}
         if kind == "end":
             return None
         raise InvalidInput(f"{kind!r} is not one of begin, step, end", subject="load message", field="type")
 
     def _start(self, begin: Begin) -> None:
-        for field, value in (("step", begin.step), ("min", begin.min), ("pod_cores", begin.pod_cores)):
-            if not value > 0:
-                raise InvalidInput(f"{value} is not above 0", subject="load message begin", field=field)
-        if begin.max < begin.min:
-            raise InvalidInput(f"{begin.max} is below min {begin.min}", subject="load message begin", field="max")
-        self._begin = begin
+        subject = "load message begin"
+        for field, low, value, high in (
+            ("step", 1, begin.step, _LONGEST),
+            ("start_seconds", 0, begin.start_seconds, _LONGEST),
+            ("pod_cores", _LEAST_POD, begin.pod_cores, _MOST_CORES),
+            ("min", 1, begin.min, _MOST_PODS),
+            ("max", begin.min, begin.max, _MOST_PODS),
+        ):
+            if not low <= value <= high:
+                raise InvalidInput(f"{value} is not between {low} and {high:.12g}", subject=subject, field=field)
+        if len({one.name for one in begin.services}) < len(begin.services):
+            raise InvalidInput("contains a name twice", subject=subject, field="services")
+        for one in begin.services:
+            check_second(one.time, subject, f"services {one.name} time")
+            if not 0 <= one.replicas <= _MOST_PODS:
+                raise InvalidInput(f"{one.name!r} has {one.replicas} replicas", subject=subject, field="services")
+        self._begin, self._last = begin, -1
         self._services = {one.name: (one.time, self._make(begin, one)) for one in begin.services}
 
     def _decide(self, step: Step) -> dict[str, int]:
         if self._begin is None:
             raise InvalidInput("a step came before begin", subject="load message step")
+        if step.k <= self._last:
+            wrong = f"is not after {self._last}: time only goes forward" if self._last >= 0 else "is below 0"
+            raise InvalidInput(f"{step.k} {wrong}", subject="load message step", field="k")
+        self._last = step.k
         counts: dict[str, int] = {}
         for name, (used, arrived, ready, asked) in step.services.items():
             known = self._services.get(name)
             if known is None:
                 raise InvalidInput(f"{name!r} was not in begin", subject="load message step", field="services")
-            if not (0 <= used < math.inf and 0 <= arrived < math.inf and ready >= 0 and asked >= 0):
-                raise InvalidInput(f"{name!r} has a number that is negative or not finite", subject="load message step")
+            if not (0 <= used <= _MOST_CORES and 0 <= arrived <= _MOST_CORES):
+                raise InvalidInput(f"{name!r} has cores that are negative, or no amount", subject="load message step")
+            if not (0 <= ready <= _MOST_PODS and 0 <= asked <= _MOST_PODS):
+                raise InvalidInput(f"{name!r} has pods below 0 or above {_MOST_PODS}", subject="load message step")
             begins, policy = known
             at = begins + step.k * self._begin.step
+            check_second(at + self._begin.step, "load message step", "k")
             counts[name] = policy.decide(at, used=used, arrived=arrived, ready=ready, asked=asked)
         return counts
+
+
+def _with_whole_services(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message with its counts as integers, however they are written."""
+    found = with_whole(message, _WHOLE)
+    services = found.get("services")
+    if isinstance(services, list):
+        found["services"] = [with_whole(one, _WHOLE) if isinstance(one, dict) else one for one in services]
+    elif isinstance(services, dict):
+        found["services"] = {
+            name: [*seen[:2], *map(whole, seen[2:])] if isinstance(seen, list) else seen
+            for name, seen in services.items()
+        }
+    return found
 
 
 def _read(message: Mapping[str, Any], form: type[_Form]) -> _Form:

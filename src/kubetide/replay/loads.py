@@ -13,7 +13,7 @@ import numpy as np
 from kubetide.recording.reader import Recording
 from kubetide.replay.core.services import STEP_SECONDS, LoadFigures, Services, replay_services
 from kubetide.replay.core.spec import Replicas
-from kubetide.replay.demand import services_of
+from kubetide.replay.demand import service_groups
 from kubetide.replay.samples import Samples, opened
 from kubetide.replay.workers import Workers, spread
 
@@ -33,10 +33,12 @@ def replay_counts(
 ) -> Iterator[tuple[int, LoadFigures]]:
     """Yield the place of every policy and what its counts came to, as they finish."""
     if isinstance(source, Samples) or (not workers.scheduler and min(workers.processes, len(policies)) <= 1):
-        services = _counted(services_of(source), source, stretch) if policies else None
-        for place, policy in enumerate(policies):
-            assert services is not None
-            yield place, replay_services(services, policy)
+        found: list[list[LoadFigures]] = [[] for _ in policies]
+        for services in service_groups(source) if policies else ():
+            counted = _counted(services, source, stretch)
+            for mine, policy in zip(found, policies, strict=True):
+                mine.append(replay_services(counted, policy))
+        yield from ((place, LoadFigures.joined(mine)) for place, mine in enumerate(found))
     else:
         yield from spread(_replay_item, [(source.path, policy, stretch) for policy in policies], workers)
 
@@ -44,7 +46,8 @@ def replay_counts(
 def _replay_item(item: tuple[Path, Replicas, Stretch]) -> LoadFigures:
     path, policy, stretch = item
     recording = opened(path)
-    return replay_services(_counted(services_of(recording), recording, stretch), policy)
+    groups = service_groups(recording)
+    return LoadFigures.joined([replay_services(_counted(each, recording, stretch), policy) for each in groups])
 
 
 def _counted(services: Services, source: Recording | Samples, stretch: Stretch) -> Services:

@@ -17,6 +17,7 @@ from kubetide.replay.runs import Options, Outcome
 from kubetide.replay.worst import Followed, FollowedService, follow, follow_services, worst_services, worst_workloads
 
 CLAIRVOYANT = "oracle"
+_LEAST_SHARE = 0.001
 WORST = 3
 """Workloads and services shown per policy."""
 _TRADES = (
@@ -62,9 +63,10 @@ def trade_offs(outcomes: Sequence[Outcome]) -> list[Chart]:
             if part
         ]
         unit = Unit.MONEY if "money" in across else Unit.NUMBER
-        charts.append(
-            Chart(title=title, x=Axis(unit=unit, label=x_label), y=Axis(unit=Unit.RATIO, label=y_label), layers=layers)
-        )
+        # Where nothing goes wrong, a millionth of it is not to fill the chart.
+        high = None if max(y for _, _, y in placed) > _LEAST_SHARE else _LEAST_SHARE
+        y_axis = Axis(unit=Unit.RATIO, label=y_label, high=high)
+        charts.append(Chart(title=title, x=Axis(unit=unit, label=x_label), y=y_axis, layers=layers))
     return charts
 
 

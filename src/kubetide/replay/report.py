@@ -21,7 +21,7 @@ SHOWN = {
     "work_above": ("CPU: work above the request", "{:.1%}"),
     "cpu_slack": ("CPU: slack", "{:.0%}"),
     "throttled_work": ("CPU: work that was throttled when recorded", "{:.1%}"),
-    "under": ("under-provisioned samples", "{:.1%}"),
+    "under": ("samples above a request", "{:.1%}"),
     "changes": ("changes per container-week", "{:.1f}"),
     "restarts": ("changes that need a restart, per container-week", "{:.1f}"),
     "money": ("money for sizes", "{:.2f}"),

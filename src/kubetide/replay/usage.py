@@ -15,10 +15,15 @@ import numpy as np
 
 from kubetide.errors import InvalidInput
 from kubetide.replay.core.policies import Decision, Fleet, OomKill, Period, SizePolicy, size_policy
+from kubetide.replay.messages import check_second, with_whole
 from kubetide.stats.buckets import Floats
 from kubetide.vpa.core.policy import CPU, MEMORY
 
 _MILLI = 1000.0
+_WHOLE = frozenset({"interval", "period", "time"})
+_MOST = {CPU: 1e9, MEMORY: 2.0**63}
+"""Samples above are no measurements."""
+_LONGEST_PERIOD = 366 * 86400
 Samples = list[float | None]
 
 
@@ -63,7 +68,7 @@ class UsageSession:
     def handle(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Take in one message; return the answer where one is due."""
         try:
-            parsed = msgspec.convert(message, Message)
+            parsed = msgspec.convert(with_whole(message, _WHOLE), Message)
         except msgspec.ValidationError as error:
             raise InvalidInput(str(error)) from error
         if isinstance(parsed, Begin):
@@ -98,27 +103,46 @@ class _Run:
         self._policy: SizePolicy = make(self._fleet)
         self._seen: dict[int, Observe] = {}
         self._ooms: dict[int, OomKill] = {}
+        self._begun: dict[int, int] = {}
+        """By column: the second in which its last period began."""
+        self._decided: int | None = None
 
     def observe(self, message: Observe) -> None:
         """Keep a container's samples until the period is complete."""
         column = self._column(message.container)
+        check_second(message.time, message.container)
+        if column in self._seen:
+            raise InvalidInput("is observed twice before `decide`", subject=message.container, field="time")
+        _check_later(message.time, self._begun.get(column), message.container)
         count = self._fleet.period_seconds // self._fleet.interval_seconds
         for resource in self._fleet.resources:
             samples = getattr(message, resource)
             if samples is None or len(samples) != count:
                 found = "none" if samples is None else str(len(samples))
                 raise InvalidInput(f"needs {count} samples, has {found}", subject=message.container, field=resource)
-            if any(sample is not None and sample < 0.0 for sample in samples):
+            known = [sample for sample in samples if sample is not None]
+            if known and min(known) < 0.0:
                 raise InvalidInput("has a negative sample", subject=message.container, field=resource)
-        self._seen[column] = message
+            if known and max(known) > _MOST[resource]:
+                too_much = f"has a sample above {_MOST[resource]:.3g}"
+                raise InvalidInput(too_much, subject=message.container, field=resource)
+        self._seen[column], self._begun[column] = message, message.time
 
     def oom(self, message: Oom) -> None:
         """Keep the first OOM kill of a container in the period."""
         column = self._column(message.container)
+        check_second(message.time, message.container)
+        if not 0.0 <= message.limit <= _MOST[MEMORY]:
+            raise InvalidInput(f"{message.limit:g} is no limit in bytes", subject=message.container, field="limit")
         self._ooms.setdefault(column, OomKill(column, message.time, message.limit))
 
     def decide(self, now: int) -> dict[str, list[float | None]]:
         """Tell the policy the period that ends now, and return its sizes by name."""
+        check_second(now, "decide")
+        _check_later(now, self._decided, "decide")
+        self._decided = now
+        if not self._names:
+            return {}
         starts = np.full(self._fleet.size, now - self._fleet.period_seconds, dtype=np.int64)
         for column, message in self._seen.items():
             starts[column] = message.time
@@ -127,7 +151,7 @@ class _Run:
                 starts=starts,
                 cpu=self._matrix(CPU),
                 memory=self._matrix(MEMORY),
-                ooms=tuple(self._ooms[column] for column in sorted(self._ooms) if column in self._seen),
+                ooms=tuple(self._ooms[column] for column in sorted(self._ooms)),
             )
         )
         self._seen, self._ooms = {}, {}
@@ -161,11 +185,18 @@ class _Run:
         return self._columns[name]
 
 
+def _check_later(time: int, last: int | None, subject: str) -> None:
+    if last is not None and time <= last:
+        raise InvalidInput(f"{time} is not after {last}: time only goes forward", subject=subject, field="time")
+
+
 def _check(begin: Begin) -> None:
     if begin.interval <= 0:
         raise InvalidInput("must be above 0", subject="begin", field="interval")
     if begin.period <= 0 or begin.period % begin.interval:
         raise InvalidInput("must be a multiple of the interval", subject="begin", field="period")
+    if begin.period > _LONGEST_PERIOD:
+        raise InvalidInput("must be at most a year", subject="begin", field="period")
     unknown = sorted(set(begin.resources) - {CPU, MEMORY})
     if unknown or not begin.resources:
         raise InvalidInput(f"must be some of cpu and memory, not {begin.resources}", subject="begin", field="resources")

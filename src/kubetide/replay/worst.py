@@ -172,7 +172,8 @@ def follow_services(
 ) -> list[FollowedService]:
     """Return the chosen services of each policy, by its name, in the order chosen; None is all of them."""
     recording = source if isinstance(source, Samples) else Recording(source)
-    services = services_of(recording)
+    some_names = None if chosen is None else {name for names in chosen.values() for name in names}
+    services = services_of(recording, some_names)
     if chosen is None:
         chosen = {policy.name: services.names for policy in policies}
     place = {name: at for at, name in enumerate(services.names)}

@@ -2,7 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -154,3 +154,36 @@ def test_a_legend_that_is_too_long_goes_on_below_inside_the_picture() -> None:
     assert len(set(heights)) > 1
     assert max(heights) <= 200
     assert to_svg(chart(*lines), width=1600, height=200).count(f'y="{200 - 40 + 33:.1f}" fill="#333333">a line') == 5
+
+
+def test_names_of_points_that_lie_together_do_not_cover_each_other() -> None:
+    names = [f"policy-{number}" for number in range(6)]
+    points = Points(label="policies", x=np.array([1.0] * 5 + [9.0]), y=np.array([0.0] * 5 + [9.0]), names=names)
+    drawn = to_svg(Chart(title="t", x=Axis(unit=Unit.NUMBER), y=Axis(unit=Unit.NUMBER), layers=[points]))
+    text = r'<text class="tide-text" x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)"[^>]*>'
+    places = {name: re.search(f"{text}{name}<", drawn) for name in names}
+    found = [place.groups() for place in places.values() if place is not None]
+    assert len(found) == 6
+    for one, other in combinations(found[:5], 2):
+        assert one[2] != other[2] or abs(float(one[1]) - float(other[1])) >= 11, "a line is 11 pixels high"
+
+
+def test_long_ticks_have_room_and_axes_say_what_they_measure() -> None:
+    points = Points(label="p", x=np.array([1.0]), y=np.array([1.23e-6]), names=["a"])
+    y = Axis(unit=Unit.RATIO, label="late & lost")
+    drawn = to_svg(Chart(title="t", x=Axis(unit=Unit.NUMBER, label="hours"), y=y, layers=[points]))
+    ticks = re.findall(r'x="([\d.]+)" y="[\d.]+" text-anchor="end" fill="#555555">([^<]* %)<', drawn)
+    assert ticks
+    assert all(float(at) >= 6.0 * len(text) for at, text in ticks)
+    assert ">↑ late &amp; lost<" in drawn
+    assert ">hours →<" in drawn
+
+
+def test_a_request_that_stays_is_drawn_with_two_points() -> None:
+    x = np.arange(500.0)
+    steady, moved = np.full(500, 2.0), np.where(x < 250, 2.0, 3.0)
+    for values, most in ((steady, 2), (moved, 4)):
+        line = Line(label="request", x=x, y=values, step=True)
+        drawn = to_svg(Chart(title="t", x=Axis(unit=Unit.NUMBER), y=Axis(unit=Unit.NUMBER), layers=[line]))
+        (path,) = re.findall(r'd="M([^"]*)"', drawn)
+        assert len(path.split()) == 2 * most

@@ -1,7 +1,6 @@
 """`kubetide record`: what goes together, what it is told of Prometheus, and what it chooses for replays."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import msgspec
 import pytest
 
 from kubetide.cli.main import EXIT_USAGE, run_cli
-from kubetide.cli.offline import record as verb
+from kubetide.recording.core.layout import period_of
 from kubetide.recording.reader import Recording
 from kubetide.vpa.recommender.prometheus import PrometheusHttp
 
@@ -66,10 +65,18 @@ def test_prometheus_is_asked_as_the_options_say(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("hours", "interval", "period"),
-    [(720, 300, 86400), (72, 300, 86400), (71, 300, 3600), (1, 15, 900), (1, 1200, 86400)],
-)
-def test_a_period_fits_three_times(hours: int, interval: int, period: int) -> None:
-    assert verb._period(timedelta(hours=hours), interval) == period
+    [
+        (720, 300, 86400), (72, 300, 86400), (71, 300, 3600), (1, 15, 900), (0.7, 15, 60), (0.01, 15, 60),
+        (0.5, 300, 900), (1, 1200, 3600), (720, 7, 86400),
+    ],
+)  # fmt: skip
+def test_a_period_fits_three_times(hours: float, interval: int, period: int) -> None:
+    assert period_of(hours * 3600, interval) == period
+
+
+def test_less_than_one_interval_is_refused(tmp_path: Path, capsys: Any) -> None:
+    assert run_cli(["record", *PROMETHEUS, "--since", "1m", "-o", str(tmp_path / "a.tide")]) == EXIT_USAGE
+    assert "--since: is shorter than one interval of 300 s" in capsys.readouterr().err
 
 
 def test_names_with_a_slash_are_refused_with_their_line(tmp_path: Path, capsys: Any) -> None:

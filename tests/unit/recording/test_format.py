@@ -1,8 +1,10 @@
 """Recordings on disk: what is written is read, and what cannot be read is one clear line."""
 
+import errno
 import zipfile
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -90,6 +92,41 @@ def test_late_samples_are_found_in_their_day(tmp_path: Path) -> None:
     assert later.memory[0, 0] == 2.0
 
 
+@pytest.mark.parametrize("second", [-1, 253_402_300_800])
+def test_times_that_no_clock_has_are_refused(tmp_path: Path, second: int) -> None:
+    with (
+        pytest.raises(InvalidInput, match=r"a\.tide time: a sample is not in the years 1970 to 9999"),
+        Writer(tmp_path / "a.tide", Manifest(interval_seconds=300)) as writer,
+    ):
+        writer.usage([writer.container("ns", "Deployment", "w", "w-1", "app")], [second * 1_000_000], [1], [1])
+
+
+def test_a_recording_of_nothing_but_older_samples_has_an_empty_interval(tmp_path: Path) -> None:
+    with Writer(tmp_path / "a.tide", Manifest(interval_seconds=15, start=1_700_000_000)) as writer:
+        writer.usage([writer.container("ns", "Deployment", "w", "w-1", "app")], [1_699_999_990_000_000], [1], [1])
+    (grid,) = Recording(tmp_path / "a.tide").grids(0)
+    assert np.isnan(grid.cpu).tolist() == [[True]]
+
+
+def test_a_full_disk_is_one_line_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def write_table(self, *_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+        def close(self) -> None:
+            raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+    monkeypatch.setattr("kubetide.recording.writer.parquet", lambda: SimpleNamespace(ParquetWriter=Full))
+    with (
+        pytest.raises(InvalidInput, match=r"a\.tide: cannot be written: No space left on device"),
+        Writer(tmp_path / "a.tide", Manifest(interval_seconds=300)) as writer,
+    ):
+        writer.container("ns", "Deployment", "w", "w-1", "app")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_interrupted_recording_leaves_nothing(tmp_path: Path) -> None:
     with suppress(ZeroDivisionError), Writer(tmp_path / "a.tide", Manifest(start=T0)) as writer:
         writer.container("ns", "Deployment", "w", "w-1", "app")
@@ -114,6 +151,14 @@ def replaced(path: Path, manifest: bytes) -> Path:
         pytest.param({"format": "kubetide-recording", "version": "x"}, "'x' is not a version", id="no-version"),
         pytest.param({"format": "else", "version": "1.0"}, "'else' is not 'kubetide-recording'", id="another-format"),
         pytest.param([], "the manifest cannot be read", id="no-object"),
+        pytest.param(
+            {"format": "kubetide-recording", "version": "1.1", "start": 0, "end": 10**12},
+            "manifest.json start: goes from second 0 to 1000000000000",
+            id="ages",
+        ),
+        pytest.param(
+            {"format": "kubetide-recording", "version": "1.1", "start": -5}, "goes from second -5", id="before-1970"
+        ),
     ],
 )
 def test_another_version_is_refused_by_name(tmp_path: Path, manifest: object, message: str) -> None:

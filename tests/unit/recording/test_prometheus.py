@@ -1,5 +1,6 @@
 """Recording from Prometheus: what it answers, what it lacks, and what happens when it fails in the middle."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -160,15 +161,18 @@ def test_a_failure_in_the_middle_is_an_error_and_no_file(tmp_path: Path) -> None
 @pytest.mark.parametrize("allow_gaps", [False, True])
 def test_a_prometheus_that_never_answers_is_not_asked_for_long(tmp_path: Path, allow_gaps: bool) -> None:
     asked: list[str] = []
+    times: list[float] = []
 
     class Nobody(FakePrometheus):
         async def post(self, path: str, form: Mapping[str, str]) -> bytes:
             asked.append(form["query"])
+            times.append(asyncio.get_running_loop().time())
             raise Unavailable("nobody is there")
 
     with pytest.raises(Unavailable, match="nobody is there"):
         record(tmp_path / "a.tide", Nobody({}), allow_gaps=allow_gaps)
     assert len(set(asked)) == 1, "the first question is the last"
+    assert times[-1] - times[0] == pytest.approx(10.0)
     assert 2 < len(asked) < 10
     assert list(tmp_path.iterdir()) == []
 
@@ -190,6 +194,31 @@ def test_a_query_that_is_refused_is_noted_and_the_rest_recorded(tmp_path: Path) 
     recording = record(tmp_path / "a.tide", source)
     assert recording.manifest.notes == {"queries that were refused": 4}
     assert not np.isnan(samples(recording)).any()
+
+
+def test_load_that_somebody_asked_for_is_needed_and_asked_first(tmp_path: Path) -> None:
+    source = FakePrometheus(usage())
+    source.refuses = "my_load"
+    with pytest.raises(PrometheusAnswer, match=r"refused 'sum\(my_load\)': status 400: bad query"):
+        record(tmp_path / "a.tide", source, load_query="sum(my_load)")
+    assert source.asked == ["sum(my_load)"]
+
+
+def test_load_of_nobody_is_noted(tmp_path: Path) -> None:
+    labels = [{"namespace": "shop"}, {"namespace": "shop", "workload": ""}, {"namespace": "shop", "service": "web"}]
+    source = FakePrometheus(usage(my_load=[(each, {START: 1.0}) for each in labels]))
+    recording = record(tmp_path / "a.tide", source, load_query="my_load")
+    assert recording.rows("load")["workload"] == ["web"]
+    assert recording.manifest.notes == {"series of load without a label `workload`": 2}
+
+
+def test_an_oom_kill_is_found_however_short_the_step(tmp_path: Path) -> None:
+    source = FakePrometheus(usage())
+    record(tmp_path / "a.tide", source)
+    (query,) = {each for each in source.asked if "OOMKilled" in each}
+    # `increase()` would need two samples within a step.
+    assert f"restarts_total offset {STEP}s" in query
+    assert "increase" not in query
 
 
 def test_usage_that_is_refused_is_an_error(tmp_path: Path) -> None:

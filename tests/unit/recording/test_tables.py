@@ -40,6 +40,20 @@ def test_csv_with_sizes_gaps_and_duplicates(tmp_path: Path) -> None:
     assert recording.manifest.notes == {"duplicate samples": 1}
 
 
+def test_a_csv_of_a_spreadsheet_begins_with_a_mark(tmp_path: Path) -> None:
+    recording = imported(tmp_path, f"\ufefftime,container,cpu_cores\n{T0},app,0.25\n")
+    assert recording.containers.container == ("app",)
+    assert recording.manifest.period_seconds == 900, "five minutes are no day"
+
+
+def test_samples_that_share_an_interval_are_counted(tmp_path: Path) -> None:
+    text = "".join(f"{T0 + at},app,{at / 100}\n" for at in (0, 60, 240, 300, 700, 700))
+    recording = imported(tmp_path, f"time,container,cpu_cores\n{text}")
+    assert recording.manifest.notes == {"duplicate samples": 1, "samples that share an interval with a later one": 2}
+    (grid,) = recording.grids(0)
+    assert grid.cpu[:, 0].tolist() == [2.4, 3.0, 7.0]
+
+
 def test_a_counter_that_goes_back_makes_a_gap(tmp_path: Path) -> None:
     rows = [(0, 10.0), (300, 40.0), (600, 5.0), (900, 35.0)]
     text = "".join(f"{T0 + at},app,{value}\n" for at, value in rows)
@@ -76,6 +90,17 @@ def test_names_are_hidden(tmp_path: Path) -> None:
         pytest.param("time,container,cpu_cores\nnoon,app,1\n", ":2 time: 'noon' is neither", id="no-time"),
         pytest.param("time,container,cpu_cores\n0,app,-1\n", ":2 cpu_cores: -1 is negative", id="negative"),
         pytest.param("time,container,cpu_cores\n0,app,one\n", ":2 cpu_cores: 'one' is not a number", id="no-number"),
+        pytest.param("time,container,cpu_cores\nnan,app,1\n", ":2 time: 'nan' is not in the years", id="time-nan"),
+        pytest.param("time,container,cpu_cores\ninf,app,1\n", ":2 time: 'inf' is not in the years", id="time-inf"),
+        pytest.param("time,container,cpu_cores\n-5,app,1\n", ":2 time: '-5' is not in the years", id="before-1970"),
+        pytest.param("time,container,cpu_cores\n1e13,app,1\n", ":2 time: '1e13' is not in", id="after-9999"),
+        pytest.param("time,container,cpu_cores\n0,app,1\n1.7e9,app,1\n", "goes from 1970-01-01 to 2023", id="wide"),
+        pytest.param("time,container,memory_bytes\n0,app,1e30\n", ":2 memory_bytes: 1e30 is above", id="bytes"),
+        pytest.param("time,container,cpu_cores\n0,app,1e6\n", ":2 cpu_cores: 1e6 is above 2147", id="cores"),
+        pytest.param("time,container,memory_request_bytes\n0,app,1e30\n", ":2 memory_request_bytes", id="request"),
+        pytest.param("time,container,throttled\n0,app,2\n", ":2 throttled: 2 is above 1", id="share"),
+        pytest.param("time,container,cpu_cores\n0,,1\n", ":2 container: is empty", id="no-name"),
+        pytest.param("time,container,container\n0,a,b\n", "header: has a column twice", id="twice"),
         pytest.param("time,container,cpu_cores\n0,app\n", ":2: has another number of fields", id="cut-off"),
     ],
 )

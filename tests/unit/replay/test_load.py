@@ -159,8 +159,20 @@ def test_an_unknown_policy_is_refused_by_name(policy: str) -> None:
     ("message", "says"),
     [
         pytest.param({}, r"load message type: None is not one of", id="no-type"),
-        pytest.param({**BEGIN, "step": 0}, r"begin step: 0 is not above 0", id="no-step"),
-        pytest.param({**BEGIN, "max": 0}, r"begin max: 0 is below min 1", id="crossed-bounds"),
+        pytest.param({**BEGIN, "step": 0}, r"begin step: 0 is not between 1 and 86400", id="no-step"),
+        pytest.param({**BEGIN, "max": 0}, r"begin max: 0 is not between 1 and 100000", id="crossed-bounds"),
+        pytest.param({**BEGIN, "max": 10**9}, r"begin max: 1000000000 is not between", id="absurd-maximum"),
+        pytest.param({**BEGIN, "start_seconds": -30}, r"begin start_seconds: -30", id="start-before-it-is-asked"),
+        pytest.param({**BEGIN, "pod_cores": 1e-9}, r"begin pod_cores: 1e-09", id="pods-of-nothing"),
+        pytest.param({**BEGIN, "services": BEGIN["services"] * 2}, r"services: contains a name twice", id="twice"),
+        pytest.param(
+            {**BEGIN, "services": [{"name": "a", "time": 10**13, "replicas": 1}]},
+            r"services a time: 10000000000000 is not a second from 1970 to 9999",
+            id="after-the-year-9999",
+        ),
+        pytest.param(
+            {**BEGIN, "services": [{"name": "a", "time": 0, "replicas": -1}]}, r"'a' has -1 replicas", id="below-0"
+        ),
         pytest.param({"type": "begin"}, r"load message begin: .*step", id="fields-missing"),
         pytest.param({**BEGIN, "services": [{"name": "a"}]}, r"services\[0\]", id="service-without-time"),
         pytest.param(step(0, 1.0, 1.0, 1, 1), r"a step came before begin", id="step-first"),
@@ -177,11 +189,35 @@ def test_a_bad_message_is_one_clear_line(message: dict[str, Any], says: str) -> 
     [
         pytest.param({"other": [1, 1, 1, 1]}, "'other' was not in begin", id="unknown"),
         pytest.param({"s0": [1, 1, 1]}, r"load message step: .*\$\.services", id="too-short"),
-        pytest.param({"s0": [1, math.nan, 1, 1]}, "'s0' has a number that is negative or not finite", id="nan"),
-        pytest.param({"s0": [1, -1.0, 1, 1]}, "'s0' has a number that is negative or not finite", id="negative"),
+        pytest.param({"s0": [1, math.nan, 1, 1]}, "'s0' has cores that are negative, or no amount", id="nan"),
+        pytest.param({"s0": [1, -1.0, 1, 1]}, "'s0' has cores that are negative, or no amount", id="negative"),
+        pytest.param({"s0": [1, 1e300, 1, 1]}, "'s0' has cores that are negative, or no amount", id="absurd"),
+        pytest.param({"s0": [1, 1, 1, 10**8]}, "'s0' has pods below 0 or above 100000", id="too-many-pods"),
         pytest.param({"s0": [1, None, 1, 1]}, r"load message step: .*\$\.services", id="null"),
     ],
 )
 def test_a_bad_step_names_what_is_wrong(services: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         begun("headroom").handle({"type": "step", "k": 0, "services": services})
+
+
+def test_steps_only_go_forward() -> None:
+    session = begun("hpa:70")
+    session.handle(step(5, 1, 1, 6, 6))
+    for k in (5, 4):
+        with pytest.raises(InvalidInput, match=f"load message step k: {k} is not after 5"):
+            session.handle(step(k, 1, 1, 6, 6))
+    with pytest.raises(InvalidInput, match=r"load message step k: .* is not a second from 1970 to 9999"):
+        session.handle(step(10**13, 1, 1, 6, 6))
+    with pytest.raises(InvalidInput, match="load message step k: -1 is below 0"):
+        begun("hpa:70").handle(step(-1, 1, 1, 6, 6))
+
+
+@pytest.mark.parametrize("policy", ["hpa:70", "headroom", "headroom-safe"])
+def test_whole_numbers_are_counts_however_they_are_written(policy: str) -> None:
+    plain, floats = begun(policy), LoadSession(policy)
+    services = [{"name": "s0", "time": 1.7e9, "replicas": 6.0}]
+    floats.handle({**BEGIN, "step": 15.0, "start_seconds": 3e1, "min": 1.0, "max": 2e2, "services": services})
+    for k, demand in enumerate(demands(50)):
+        expected = plain.handle(step(k, demand, demand, 6, 6))
+        assert floats.handle(step(k, demand, demand, 6.0, 6.0) | {"k": float(k)}) == expected

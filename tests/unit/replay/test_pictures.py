@@ -8,10 +8,11 @@ import pytest
 
 from kubetide.charts.chart import Line, Marks, Points
 from kubetide.cli.main import run_cli
+from kubetide.cli.offline.reports import show_table
 from kubetide.recording.format import Manifest
 from kubetide.recording.writer import Writer
 from kubetide.replay.pictures import sections, service_chart, trade_offs, with_clairvoyant, workload_charts
-from kubetide.replay.runs import Options, load_policy, run
+from kubetide.replay.runs import Options, Outcome, load_policy, run
 from kubetide.replay.worst import follow, follow_services, worst_services, worst_workloads
 
 pytest.importorskip("pyarrow", reason="recordings need pyarrow: pip install 'kubetide[replay]'")
@@ -131,3 +132,27 @@ def test_every_section_has_something_to_show(tide: Path) -> None:
     policies = with_clairvoyant([load_policy("vpa")])
     for section in sections(tide, policies, run(tide, policies), Options()):
         assert section.charts
+
+
+def test_a_table_in_a_narrow_terminal_loses_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "44")
+    show_table("t", ["", "a", "b", "c"], [["samples-without-any-request", *["1.04 (1.00–1.08)"] * 3]])
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    columns = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert "".join(row[0] for row in columns) == "samples-without-any-request"
+    assert max(map(len, shown.splitlines())) <= 44
+
+
+def test_where_next_to_nothing_goes_wrong_the_axis_does_not_grow_it() -> None:
+    outcome = Outcome(
+        policy="p",
+        figures={"replicas_to_minimum": 1.0, "late": 1e-6},
+        intervals={},
+        workloads=(),
+        sums=np.zeros((0, 0)),
+    )
+    (chart,) = trade_offs([outcome])
+    assert chart.scales()[1].high == 0.001

@@ -13,7 +13,7 @@ from kubetide.recording.writer import Writer
 from kubetide.replay.core.figures import SUMS, Prices
 from kubetide.replay.core.services import Services, replay_services
 from kubetide.replay.core.spec import Replicas
-from kubetide.replay.demand import resampled, services_of
+from kubetide.replay.demand import resampled, service_groups, services_of
 from kubetide.replay.load import LoadSession
 from kubetide.replay.report import table
 from kubetide.replay.runs import Options, load_policy, run
@@ -264,6 +264,59 @@ def test_demand_is_held_drawn_or_not_known() -> None:
     assert np.isnan(resampled(np.array([0, 300, 3000]), np.arange(3.0), 300)).any()
 
 
+def services_with(demand: list[np.ndarray]) -> Services:
+    width = len(demand)
+    return Services(
+        names=tuple(f"ns/s{number}" for number in range(width)),
+        demand=np.array(demand).T,
+        start_seconds=T0,
+        pod_cores=np.ones(width),
+        skip=np.zeros(width, dtype=np.int64),
+    )
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Replicas(target=60), Replicas(headroom="learned"), Replicas(headroom="safe")],
+    ids=["hpa", "headroom", "headroom-safe"],
+)
+def test_a_gap_is_no_demand_of_nothing(policy: Replicas) -> None:
+    rng = np.random.default_rng(4)
+    demand = 6.0 + rng.random(2000)
+    gap, late = demand.copy(), np.r_[np.full(700, np.nan), demand]
+    gap[1000:1200] = np.nan
+    figures = replay_services(services_with([demand[:1000], demand[:1000]]), policy, keep=True)
+    found = replay_services(services_with([gap]), policy, keep=True)
+    before = found.counts[999][0]
+    assert [counts[0] for counts in found.counts[1000:1200]] == [before] * 200
+    # The count after it is that of a service that goes on, and nothing is late.
+    assert all(abs(int(counts[0]) - int(before)) <= 1 for counts in found.counts[1200:1400])
+    assert found.late.tolist() == [0.0]
+    # Nor does a service that comes later learn from the time before.
+    later = replay_services(services_with([late[:1700], np.r_[demand, demand][:1700]]), policy, keep=True)
+    assert [x[0] for x in later.counts[700:1700]] == [x[0] for x in figures.counts]
+
+
+@pytest.mark.parametrize("policy", ["hpa:60", "headroom"])
+def test_services_in_groups_are_what_they_are_together(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu, memory = noisy(2, 5)
+    cpu[:7, 1] = np.nan
+    path = written(tmp_path / "a.tide", cpu, memory, **SIZED)
+    (together,) = run(path, [load_policy(policy)], Options(draws=0))
+    monkeypatch.setattr("kubetide.replay.demand._MOST_CELLS", 2 * 86400 // 15)
+    groups = [each.names for each in service_groups(Recording(path))]
+    assert len(groups) > 2
+    assert [name for names in groups for name in names] == list(services_of(Recording(path)).names)
+    (apart,) = run(path, [load_policy(policy)], Options(draws=0))
+    assert apart.figures == together.figures
+    assert together.load is not None
+    assert apart.load is not None
+    assert apart.load.names == together.load.names
+    np.testing.assert_array_equal(apart.load.sums, together.load.sums)
+
+
 SIZED = {"cpu_request_millis": 500, "memory_request_bytes": int(GIB)}
 
 
@@ -395,3 +448,28 @@ def test_the_recorded_beginning_of_a_workload_counts_before_its_first_sample(tmp
             writer.usage(np.full(96, container), times, np.full(96, 100_000), np.full(96, int(GIB)))
     (found,) = run(path, [load_policy("vpa")], Options(warmup_periods=3, draws=0))
     assert found.sums[SUMS["cells"]].tolist() == [3.0, 1.0]
+
+
+def test_moves_before_the_warm_up_is_over_are_not_counted() -> None:
+    level = np.repeat([1.0, 2.0, 4.0, 8.0, *[16.0] * 10], 12)[:, None]
+    samples = Samples(
+        cpu=0.1 * level, memory=GIB * level, workloads=["w"], start_seconds=T0, period_seconds=HOUR, warmup_periods=8
+    )
+    (calm,) = run(samples, [load_policy("peak")], Options(draws=0))
+    assert calm.figures["changes"] == 0.0
+    assert calm.sums[SUMS["cells"]].tolist() == [6.0]
+    (early,) = run(samples, [load_policy("peak")], Options(draws=0, warmup_periods=3))
+    # At the end of the periods of 8 and of 16 GiB.
+    assert early.sums[SUMS["changes"]].tolist() == [2.0]
+
+
+def test_a_change_of_a_workload_counts_for_the_pods_that_live_then() -> None:
+    days, pods = 10, 10
+    cpu, memory = np.full((days * 24, pods), np.nan), np.full((days * 24, pods), np.nan)
+    for pod in range(pods):
+        life = slice(pod * 24, (pod + 1) * 24)
+        cpu[life, pod], memory[life, pod] = 0.5, GIB * (4.0 if pod >= 5 else 1.0)
+    samples = Samples(cpu=cpu, memory=memory, workloads=["w"] * pods, start_seconds=T0, interval_seconds=HOUR)
+    (found,) = run(samples, [load_policy("peak")], Options(draws=0))
+    assert found.sums[SUMS["changes"]].tolist() == found.sums[SUMS["restarts"]].tolist() == [1.0]
+    assert found.figures["changes"] == pytest.approx(7 / 9)

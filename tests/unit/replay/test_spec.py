@@ -47,7 +47,35 @@ def test_a_file_with_both_parts(tmp_path: Path) -> None:
     [
         pytest.param("[]", "Expected `object`, got `array`", id="no-object"),
         pytest.param("{}", "has neither sizes nor replicas", id="nothing"),
-        pytest.param("sizes: {estimator: magic}", "sizes.estimator: Invalid enum value 'magic'", id="estimator"),
+        pytest.param(
+            "sizes: {estimator: magic}",
+            "sizes.estimator: Invalid enum value 'magic': it is one of current, vpa, krr",
+            id="estimator",
+        ),
+        *(
+            pytest.param(
+                f"sizes: {{estimator: krr, numbers: {{{name}: {value}}}}}",
+                f"sizes.numbers.{name}: {why}",
+                id=f"{name}-{value}",
+            )
+            for name, value, why in (
+                ("days", "week", "'week' is not a number"),
+                ("days", -3, "must be above 0 and at most 366"),
+                ("days", ".nan", "must be above 0 and at most 366"),
+                ("percentile", 5, "must be above 0 and at most 1"),
+                ("factor", 0, "must be above 0 and at most 100"),
+            )
+        ),
+        pytest.param(
+            "sizes: {estimator: vpa, numbers: {margin: .inf}}",
+            "sizes.numbers.margin: must be a finite number, not below 0",
+            id="infinite-margin",
+        ),
+        pytest.param(
+            "sizes: {estimator: vpa, numbers: {interval_count: 0}}",
+            "sizes.numbers.interval_count: must be a whole number above 0",
+            id="no-window",
+        ),
         pytest.param("sizes: {estimator: vpa, nmbers: {}}", "unknown field `nmbers`", id="unknown-field"),
         pytest.param(
             "sizes: {estimator: vpa, numbers: {p: 1}}",

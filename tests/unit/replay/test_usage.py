@@ -158,6 +158,14 @@ def first_observation() -> Message:
         pytest.param({**first_observation(), "cpu": [0.1]}, "c0 cpu", id="too-few-samples"),
         pytest.param({**first_observation(), "cpu": None}, "c0 cpu", id="no-samples"),
         pytest.param({**first_observation(), "memory": [-1.0] * 12}, "c0 memory", id="negative-sample"),
+        pytest.param({**first_observation(), "memory": [1e300] * 12}, "c0 memory: .*above", id="no-amount"),
+        pytest.param({**first_observation(), "time": -1}, "c0 time: -1 is not a second", id="before-1970"),
+        pytest.param({**first_observation(), "time": 10**15}, "c0 time: .*from 1970 to 9999", id="after-9999"),
+        pytest.param({**first_observation(), "time": 1.5}, "time", id="half-a-second"),
+        pytest.param({"type": "decide", "time": 10**20}, "decide time: .*from 1970 to 9999", id="decide-after-9999"),
+        pytest.param({"type": "oom", "container": "c0", "time": T0, "limit": -1.0}, "c0 limit", id="negative-limit"),
+        pytest.param({"type": "oom", "container": "c0", "time": -T0, "limit": 1.0}, "c0 time", id="oom-before-1970"),
+        pytest.param({**begin(), "period": 300 * 10**9}, "begin period: .*a year", id="period-of-ages"),
         pytest.param({**first_observation(), "memory": ["much"] * 12}, "memory", id="text-for-a-number"),
     ],
 )
@@ -171,6 +179,48 @@ def test_a_message_that_cannot_be_meant_is_refused(message: Message, text: str) 
 def test_nothing_is_told_before_begin() -> None:
     with pytest.raises(InvalidInput, match="begin"):
         UsageSession("krr").handle({"type": "decide", "time": T0})
+
+
+def test_time_only_goes_forward() -> None:
+    session = UsageSession("peak")
+    session.handle(begin(containers=1))
+    (observed, asked), (later, then) = story(1, 2, containers=1)
+    session.handle(observed)
+    with pytest.raises(InvalidInput, match="c0 time: is observed twice before `decide`"):
+        session.handle(later)
+    session.handle(asked)
+    with pytest.raises(InvalidInput, match=f"c0 time: {T0} is not after {T0}"):
+        session.handle(observed)
+    with pytest.raises(InvalidInput, match=r"decide time: .* is not after"):
+        session.handle(asked)
+    session.handle(later)
+    assert session.handle(then) is not None
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_whole_numbers_are_times_however_they_are_written(policy: str) -> None:
+    plain, floats = UsageSession(policy), UsageSession(policy)
+    plain.handle(begin())
+    floats.handle({**begin(), "interval": 300.0, "period": 3.6e3})
+    for messages in story(3, 4):
+        for message in messages:
+            assert floats.handle({**message, "time": float(message["time"])}) == plain.handle(message)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "current"])
+def test_nobody_to_size_is_nobody_sized(policy: str) -> None:
+    session = UsageSession(policy)
+    session.handle(begin(containers=0))
+    assert session.handle({"type": "decide", "time": T0}) == {"decisions": {}}
+
+
+def test_an_oom_kill_counts_without_samples_in_its_period() -> None:
+    session = UsageSession("vpa")
+    session.handle(begin(containers=1, period=DAY))
+    session.handle({"type": "oom", "container": "c0", "time": T0 + HOUR, "limit": 2 * GIB})
+    answer = session.handle({"type": "decide", "time": T0 + DAY})
+    assert answer is not None
+    assert answer["decisions"]["c0"][1] >= 1.2 * 1.15 * 2 * GIB
 
 
 def test_lines_are_answered_until_the_end() -> None:

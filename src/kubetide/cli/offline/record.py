@@ -2,7 +2,10 @@
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -19,9 +22,11 @@ from kubetide.cli.places import Place, ask_quietly, client_of, find_places
 from kubetide.clock import SystemClock
 from kubetide.durations import parse_duration
 from kubetide.errors import InvalidInput
+from kubetide.recording.core.layout import period_of
 from kubetide.recording.core.pseudonyms import Pseudonyms
 from kubetide.recording.format import Manifest
-from kubetide.recording.live import LiveRecorder, write_objects
+from kubetide.recording.live import LiveRecorder
+from kubetide.recording.objects_now import write_objects
 from kubetide.recording.prometheus import PrometheusRecorder, Span
 from kubetide.recording.prometheus_proxy import find_prometheus
 from kubetide.recording.reader import Recording
@@ -31,7 +36,6 @@ from kubetide.vpa.recommender.prometheus import Prometheus
 from kubetide.vpa.recommender.settings import RecommenderSettings
 
 AUTO = "auto"
-_PERIODS = (86400, 3600, 900)
 
 
 class _Duration(click.ParamType[timedelta]):
@@ -153,36 +157,37 @@ def command(
     namespace = namespace or invocation.namespace
     invocation.configure_logging()
     hidden = Pseudonyms((key or secrets.token_hex(32)).encode()) if anonymize else None
-    if from_csv is not None:
-        import_csv(from_csv, output, interval_seconds=_whole(interval or timedelta(minutes=5)), pseudonyms=hidden)
-    elif from_pack is not None:
-        if dataset is None:
-            raise click.UsageError("--from-pack needs --dataset.")
-        import_pack(from_pack, dataset, output, pseudonyms=hidden)
-    elif live is not None:
-        step = interval or timedelta(seconds=15)
-        task = _record_live(
-            invocation, output, live, step, namespace, load_metric, hidden, audit, explain_address, token, agents
-        )
-        asyncio.run(task)
-    else:
-        assert prometheus is not None
-        step = interval or timedelta(minutes=5)
-        past = _record_past(
-            invocation,
-            output,
-            prometheus,
-            since,
-            step,
-            namespace,
-            (load_query, load_metric or "load"),
-            hidden,
-            allow_gaps,
-            deadline,
-            objects,
-            given,
-        )
-        asyncio.run(past)
+    with _cleaned_up_on_sigterm():
+        if from_csv is not None:
+            import_csv(from_csv, output, interval_seconds=_whole(interval or timedelta(minutes=5)), pseudonyms=hidden)
+        elif from_pack is not None:
+            if dataset is None:
+                raise click.UsageError("--from-pack needs --dataset.")
+            import_pack(from_pack, dataset, output, pseudonyms=hidden)
+        elif live is not None:
+            step = interval or timedelta(seconds=15)
+            task = _record_live(
+                invocation, output, live, step, namespace, load_metric, hidden, audit, explain_address, token, agents
+            )
+            asyncio.run(task)
+        else:
+            assert prometheus is not None
+            step = interval or timedelta(minutes=5)
+            past = _record_past(
+                invocation,
+                output,
+                prometheus,
+                since,
+                step,
+                namespace,
+                (load_query, load_metric or "load"),
+                hidden,
+                allow_gaps,
+                deadline,
+                objects,
+                given,
+            )
+            asyncio.run(past)
     _tell(output)
 
 
@@ -202,6 +207,8 @@ async def _record_past(
 ) -> None:
     clock = SystemClock()
     seconds = _whole(step)
+    if since < step:
+        raise InvalidInput(f"is shorter than one interval of {seconds} s", field="--since")
     settings = msgspec.structs.replace(
         RecommenderSettings() if address == AUTO else prometheus_settings(address, given),
         history_resolution=f"{seconds}s",
@@ -217,7 +224,7 @@ async def _record_past(
     manifest = Manifest(
         source="prometheus",
         interval_seconds=seconds,
-        period_seconds=_period(since, seconds),
+        period_seconds=period_of(since.total_seconds(), seconds),
         start=span.start,
         end=span.end,
     )
@@ -286,7 +293,7 @@ async def _record_live(
     manifest = Manifest(
         source="live",
         interval_seconds=seconds,
-        period_seconds=_period(duration, seconds),
+        period_seconds=period_of(duration.total_seconds(), seconds),
         start=int(clock.now().timestamp()),
     )
     try:
@@ -301,9 +308,49 @@ async def _record_live(
                 explain=explain if audit else None,
                 agents=agent_events if agents else None,
             )
-            await recorder.run(duration)
+            stop = asyncio.Event()
+            with _stopped_by_signals(stop):
+                await recorder.run(duration, stop=stop)
+            if stop.is_set():
+                lasted = clock.now().timestamp() - manifest.start
+                writer.counted_by(period_of(lasted, seconds))
+                click.echo(f"ended after {lasted:.0f} of {duration.total_seconds():.0f} seconds", err=True)
     finally:
         await client.close()
+
+
+@contextmanager
+def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Let Ctrl-C or SIGTERM end a recording early instead of losing it; the second one ends the command."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+
+    def ended() -> None:
+        stop.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    with suppress(NotImplementedError, ValueError, RuntimeError):  # only the main thread gets signals
+        for number in numbers:
+            loop.add_signal_handler(number, ended)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, ValueError, RuntimeError):
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+
+@contextmanager
+def _cleaned_up_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does: what is half written is removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _whole(duration: timedelta) -> int:
@@ -311,14 +358,6 @@ def _whole(duration: timedelta) -> int:
     if seconds < 1:
         raise InvalidInput("must be at least a second", field="--interval")
     return seconds
-
-
-def _period(duration: timedelta, interval_seconds: int) -> int:
-    """Return what replays of so long a recording count as a period: three of them fit, so that two are counted."""
-    for period in _PERIODS:
-        if duration >= 3 * timedelta(seconds=period) and period % interval_seconds == 0:
-            return period
-    return _PERIODS[0]
 
 
 def _tell(output: Path) -> None:

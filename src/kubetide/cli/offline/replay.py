@@ -44,8 +44,12 @@ from kubetide.replay.stdio import SESSIONS, make_session, serve
     metavar="PERIODS",
     help="Periods before counting begins. Default: the recording's.",
 )
-@click.option("--price-cpu", type=float, default=0.0, metavar="MONEY", help="Price of a core for an hour.")
-@click.option("--price-memory", type=float, default=0.0, metavar="MONEY", help="Price of a GiB for an hour.")
+@click.option(
+    "--price-cpu", type=click.FloatRange(0.0, 1e9), default=0.0, metavar="MONEY", help="Price of a core for an hour."
+)
+@click.option(
+    "--price-memory", type=click.FloatRange(0.0, 1e9), default=0.0, metavar="MONEY", help="Price of a GiB for an hour."
+)
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes. Default: as many as there are CPUs.")
 @click.option("--scheduler", default="", metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://10.0.0.1:8786.")
 @click.option("--resume", is_flag=True, help="Go on with a replay that Ctrl-C ended: what was done has been kept.")

@@ -37,7 +37,8 @@ def show_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]
 
     shown = Table(title=title)
     for place, heading in enumerate(headings):
-        shown.add_column(heading, justify="right" if place else "left")
+        # However narrow the terminal, what a row is and what it comes to is never cut.
+        shown.add_column(heading, justify="right" if place else "left", overflow="fold")
     for row in rows:
         shown.add_row(*row)
     Console().print(shown)

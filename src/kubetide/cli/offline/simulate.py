@@ -51,8 +51,12 @@ _STEP = 60
 @click.option(
     "--cpu-per-request", default="10m", show_default=True, metavar="QUANTITY", help="What a request costs an HPA's pod."
 )
-@click.option("--price-cpu", type=float, default=0.0, metavar="MONEY", help="Price of a core for an hour.")
-@click.option("--price-memory", type=float, default=0.0, metavar="MONEY", help="Price of a GiB for an hour.")
+@click.option(
+    "--price-cpu", type=click.FloatRange(0.0, 1e9), default=0.0, metavar="MONEY", help="Price of a core for an hour."
+)
+@click.option(
+    "--price-memory", type=click.FloatRange(0.0, 1e9), default=0.0, metavar="MONEY", help="Price of a GiB for an hour."
+)
 @click.option("--workers", type=click.IntRange(1), help="Processes. Default: as many as there are CPUs.")
 @click.option("--scheduler", default="", metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://10.0.0.1:8786.")
 @click.option("--resume", is_flag=True, help="Go on with a comparison that Ctrl-C ended: finished runs have been kept.")

@@ -15,6 +15,7 @@ from kubetide.stats.buckets import Floats, Ints
 Workload = tuple[str, str, str]
 """Namespace, kind, name."""
 ABSENT = -1
+PERIODS = (86400, 3600, 900, 60)
 
 
 class Blocks:
@@ -122,3 +123,12 @@ def rates(times: Ints, counters: Floats) -> tuple[Ints, Floats]:
     grown = np.diff(counters)
     good = (seconds > 0) & (grown >= 0) & np.isfinite(grown)
     return times[1:][good], grown[good] / seconds[good]
+
+
+def period_of(seconds: float, interval_seconds: int) -> int:
+    """Return what replays of so long a recording count as a period: three of them fit, so that two are counted.
+
+    Of a recording that is shorter than three of the shortest, that one.
+    """
+    fitting = [period for period in PERIODS if period % interval_seconds == 0] or [PERIODS[0]]
+    return next((period for period in fitting if seconds >= 3 * period), fitting[-1])

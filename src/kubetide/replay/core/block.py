@@ -87,7 +87,8 @@ class SizeReplay:
         self.in_force = InForce.none(width)
         self.requests: Sequence[Floats] = ()
         """What was in force for each sample of the stretch fed last: cores, bytes, memory limit."""
-        self._changed = np.zeros(width, dtype=np.int64)
+        self._moves: dict[int, Ints] = {}
+        """By the second in which a period begins: how often the request of each container moved in it."""
         self.sums: Floats = empty(len(recorded.names))
         self._counts_from = np.full(len(recorded.names), np.inf)
         """The second from which each workload counts; not known until it is seen, unless it was recorded."""
@@ -148,13 +149,26 @@ class SizeReplay:
                     memory,
                     limit,
                 )
-                self._changed[column] += follows and any(
+                if follows and any(
                     b == b and abs(a / b - 1.0) > 0.01 for a, b in zip((cpu, memory), old, strict=True) if b
-                )
+                ):
+                    self._moved_in(seconds)[column] += 1
 
     def _put(self, decision: Decision, at_seconds: int) -> None:
         if decision.cpu is not None or decision.memory is not None:
-            self._changed += self._updater.apply(decision, self.in_force, at_seconds)
+            moved = self._updater.apply(decision, self.in_force, at_seconds)
+            if moved.any():
+                # A move at the end of a period is one of the containers that lived in it.
+                mine = self._moved_in(at_seconds - 1)
+                mine += moved
+
+    def _moved_in(self, second: int) -> Ints:
+        """Return how often the requests moved in the period of this second, to be counted up."""
+        start, length = self._recorded.start_seconds, self._recorded.period_seconds
+        begins = start + (second - start) // length * length
+        if begins not in self._moves:
+            self._moves[begins] = np.zeros(self._fleet.size, dtype=np.int64)
+        return self._moves[begins]
 
     def _killed(self, memory: Floats, seconds: int) -> tuple[OomKill, ...]:
         limit = np.where(np.isnan(self.in_force.memory_limit), self.in_force.memory, self.in_force.memory_limit)
@@ -200,12 +214,12 @@ class SizeReplay:
                 cpu_plan=plan,
                 interval_seconds=recorded.interval_seconds,
             )
-            count(self.sums, cell, recorded.workloads)
-        ends = start_seconds + cpu.shape[0] * recorded.interval_seconds
-        changed = np.where((self._counts_from < ends)[recorded.workloads], self._changed, 0)
-        restarts = changed if self._restarts else np.zeros_like(changed)
-        add_changes(self.sums, changed, restarts, recorded.workloads)
-        self._changed[:] = 0
+            seen = count(self.sums, cell, recorded.workloads)
+            if begins in self._moves:
+                changed = np.where(seen, self._moves[begins], 0)
+                restarts = changed if self._restarts else np.zeros_like(changed)
+                add_changes(self.sums, changed, restarts, recorded.workloads)
+        self._moves.clear()
 
     def _note_new(self, begins: int, cpu: Floats, memory: Floats) -> None:
         """Note from when on workloads count that are seen for the first time in a period."""

@@ -8,7 +8,7 @@ r = request; sums over samples and cells.
     overruns         share of cells whose memory passed the limit in some sample
     work above       Σ max(u - r, 0) / Σ u
     cost             memory: footprint + 20 × overruns; CPU: (Σ r + 20 Σ max(u - r, 0)) / the same of p95 of each cell
-    changes          moves of a request by more than 1 % per container-week
+    changes          moves of a request by more than 1 % in counted cells, per container-week of these
     under            share of samples above a request, CPU or memory
     throttled work   share of work in intervals with throttling, of the work of which that is known
 
@@ -65,8 +65,8 @@ class Cell:
     interval_seconds: int
 
 
-def count(sums: Floats, cell: Cell, workloads: Ints) -> None:
-    """Add one cell of every container to the sums."""
+def count(sums: Floats, cell: Cell, workloads: Ints) -> npt.NDArray[np.bool_]:
+    """Add one cell of every container to the sums; return whose cell counts."""
     width = sums.shape[1]
 
     def add(name: str, amounts: npt.ArrayLike) -> None:
@@ -100,11 +100,14 @@ def count(sums: Floats, cell: Cell, workloads: Ints) -> None:
             add("throttled_work", summed(np.where(cell.throttled > 0.0, used, 0.0)))
             add("throttling_known", summed(np.where(np.isnan(cell.throttled), 0.0, used)))
         parts.append((have, used > requested))
-    if parts:
-        seen, under = (np.logical_or.reduce(each) for each in zip(*parts, strict=True))
-        add("samples", seen.sum(axis=0).astype(np.float64))
-        add("under", under.sum(axis=0).astype(np.float64))
-        add("weeks", seen.any(axis=0) * (steps * cell.interval_seconds / 604800.0))
+    if not parts:
+        return np.zeros(cell.cpu.shape[1], dtype=np.bool_)
+    seen, under = (np.logical_or.reduce(each) for each in zip(*parts, strict=True))
+    counts: npt.NDArray[np.bool_] = seen.any(axis=0)
+    add("samples", seen.sum(axis=0).astype(np.float64))
+    add("under", under.sum(axis=0).astype(np.float64))
+    add("weeks", counts * (steps * cell.interval_seconds / 604800.0))
+    return counts
 
 
 def summed(samples: Floats) -> Floats:

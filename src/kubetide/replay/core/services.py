@@ -61,11 +61,14 @@ class Services:
     """Of each service: from which seconds on how many replicas were wanted; nothing where that is not known."""
 
 
+Mask = npt.NDArray[np.bool_]
+
+
 class _Counts(Protocol):
     """Decides counts after each step."""
 
-    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints) -> Ints:
-        """Return the counts to ask for, from pods' worth of work done and arrived."""
+    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints, known: Mask) -> Ints:
+        """Return the counts to ask for, from pods' worth of work done and arrived where that is known."""
 
 
 class _Autoscalers:
@@ -90,8 +93,9 @@ class _Autoscalers:
         self._none = np.zeros(first.size, dtype=np.int64)
         self._request = np.full(first.size, 1000, dtype=np.int64)
 
-    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints) -> Ints:
-        self._used.append(used)
+    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints, known: Mask) -> Ints:
+        # Nobody measures in a gap: the counts stay, and what was used last is what is known after it.
+        self._used.append(np.where(known, used, self._used[-1]))
         pods = PodColumns(
             used_millis=np.rint((self._used[0] + self._used[1]) * 500.0).astype(np.int64),
             ready=ready,
@@ -100,7 +104,7 @@ class _Autoscalers:
             request_millis=self._request,
         )
         proposal = propose_utilization(pods, target=self._percent, current=asked, tolerance=self._tolerance)
-        return self._columns.decide(proposal, asked, at_seconds=at_seconds + STEP_SECONDS)
+        return self._columns.decide(np.where(known, proposal, asked), asked, at_seconds=at_seconds + STEP_SECONDS)
 
 
 class _LearnedHeadroom:
@@ -111,27 +115,23 @@ class _LearnedHeadroom:
         self._headrooms = [Headroom(terms, replicas=int(count), floor=safe) for count in first]
         self._plain = _Autoscalers(spec, SAFE_PERCENT, first, at_seconds) if safe else None
 
-    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints) -> Ints:
-        if self._plain is None:
-            counts = [
-                each.advise(at_seconds, demand, ready=has, asked=wants).replicas
-                for each, demand, has, wants in zip(
-                    self._headrooms, arrived.tolist(), ready.tolist(), asked.tolist(), strict=True
-                )
-            ]
-            return np.array(counts, dtype=np.int64)
-        plain = self._plain.decide(at_seconds, used, arrived, ready, asked)
-        for place, each in enumerate(self._headrooms):
-            advice = each.advise(
+    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints, known: Mask) -> Ints:
+        plain = None if self._plain is None else self._plain.decide(at_seconds, used, arrived, ready, asked, known)
+        counts = asked.copy() if plain is None else plain
+        # In a gap nothing is learned: it is no demand of 0.
+        for place in np.flatnonzero(known).tolist():
+            advice = self._headrooms[place].advise(
                 at_seconds,
                 float(arrived[place]),
                 ready=int(ready[place]),
                 asked=int(asked[place]),
-                plain=int(plain[place]),
+                plain=None if plain is None else int(plain[place]),
             )
-            if advice.proven:
-                plain[place] = max(int(plain[place]), advice.replicas)
-        return plain
+            if plain is None:
+                counts[place] = advice.replicas
+            elif advice.proven:
+                counts[place] = max(int(plain[place]), advice.replicas)
+        return counts
 
 
 class _RecordedCounts:
@@ -146,7 +146,7 @@ class _RecordedCounts:
         self._changes = deque(sorted(changes))
         self.counts = np.array([counts[0] if counts.size else 0 for _, counts in recorded], dtype=np.int64)
 
-    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints) -> Ints:
+    def decide(self, at_seconds: int, used: Floats, arrived: Floats, ready: Ints, asked: Ints, known: Mask) -> Ints:
         while self._changes and self._changes[0][0] <= at_seconds + STEP_SECONDS:
             _, column, count = self._changes.popleft()
             self.counts[column] = count
@@ -191,6 +191,12 @@ class LoadFigures:
     def from_sums(cls, names: Sequence[str], sums: Floats) -> "LoadFigures":
         """Return figures that were kept."""
         return cls(names=tuple(names), pod_cores=sums[0], **dict(zip(_SUMS, sums[1:], strict=True)))
+
+    @classmethod
+    def joined(cls, parts: Sequence["LoadFigures"]) -> "LoadFigures":
+        """Return the figures of services that were counted apart."""
+        names = [name for part in parts for name in part.names]
+        return parts[0] if len(parts) == 1 else cls.from_sums(names, np.concatenate([x.sums for x in parts], axis=1))
 
     @classmethod
     def of(cls, services: Services) -> "LoadFigures":
@@ -248,7 +254,7 @@ def replay_services(services: Services, spec: Replicas, *, keep: bool = False) -
             served = pods.serve(arrived[line])
             stretch.note(line, pods)
             at = services.start_seconds + (begin + line) * STEP_SECONDS
-            wanted = policy.decide(at, served / STEP_SECONDS, arrived[line], pods.ready, pods.asked)
+            wanted = policy.decide(at, served / STEP_SECONDS, arrived[line], pods.ready, pods.asked, here[line])
             if not spec.recorded:
                 wanted = np.minimum(np.maximum(wanted, spec.min), spec.max)
             change = np.where(here[line], wanted - pods.asked, 0)

@@ -16,7 +16,7 @@ A policy may have either part or both. What is wrong in a file is one line that 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -41,6 +41,12 @@ _NUMBERS: Final[Mapping[str, frozenset[str]]] = {
     "vpa": _ESTIMATION | _TUNING,
     "krr": frozenset({"days", "percentile", "factor"}),
     "peak": frozenset({"days", "factor"}),
+}
+
+_RULE_BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
+    "days": (0.0, 366.0),
+    "percentile": (0.0, 1.0),
+    "factor": (0.0, 100.0),
 }
 
 
@@ -99,8 +105,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 def built_in(name: str) -> PolicySpec | None:
     """Return a policy that needs no file; None where there is none of this name."""
-    estimators = ("current", "vpa", "krr", "peak", "static", "adaptive", "adaptive-one", "oracle")
-    if name in estimators:
+    if name in get_args(Estimator):
         # The learned sizes move within the day, in place; all others are applied once a period, as their tools do.
         update = Update(every="1h", by="in-place") if name.startswith("adaptive") else Update()
         counts = Replicas(recorded=True) if name == "current" else None
@@ -128,7 +133,10 @@ def read_policy(content: Any, subject: str) -> PolicySpec:
         spec = msgspec.convert(content, PolicySpec)
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$")
-        raise InvalidInput(text, subject=subject, field=where.rstrip("`").lstrip(".")) from error
+        field = where.rstrip("`").lstrip(".")
+        if field == "sizes.estimator":
+            text += f": it is one of {', '.join(get_args(Estimator))}"
+        raise InvalidInput(text, subject=subject, field=field) from error
     if spec.sizes is None and spec.replicas is None:
         raise InvalidInput("has neither sizes nor replicas", subject=subject)
     if spec.sizes is not None:
@@ -173,6 +181,18 @@ def _check_sizes(sizes: Sizes, subject: str) -> None:
         raise InvalidInput(f"{sizes.estimator} has no bounds; only vpa has", subject=subject, field="sizes.update.when")
     if sizes.estimator == "vpa":
         _vpa_numbers(sizes.numbers, subject)
+    else:
+        _check_rule(sizes.numbers, subject)
+
+
+def _check_rule(numbers: Mapping[str, float | str], subject: str) -> None:
+    """Check the numbers of a rule on windows of samples."""
+    for name, value in numbers.items():
+        field, (low, high) = f"sizes.numbers.{name}", _RULE_BOUNDS[name]
+        if isinstance(value, str):
+            raise InvalidInput(f"{value!r} is not a number", subject=subject, field=field)
+        if not low < value <= high:
+            raise InvalidInput(f"must be above {low:g} and at most {high:g}", subject=subject, field=field)
 
 
 def _check_replicas(replicas: Replicas, subject: str) -> None:
@@ -220,8 +240,10 @@ def _vpa_numbers(numbers: Mapping[str, float | str], subject: str) -> tuple[Esti
             raise InvalidInput(f"{value!r} is not a number", subject=subject, field=field)
         elif name.startswith(("target_", "lower_", "upper_")) and not 0.0 < value <= 1.0:
             raise InvalidInput("must be above 0 and at most 1", subject=subject, field=field)
-        elif value < 0:
-            raise InvalidInput("must not be negative", subject=subject, field=field)
+        elif not 0.0 <= value < float("inf"):
+            raise InvalidInput("must be a finite number, not below 0", subject=subject, field=field)
+        elif name == "interval_count" and (value < 1 or value % 1):
+            raise InvalidInput("must be a whole number above 0", subject=subject, field=field)
         else:
             chosen[name] = int(value) if name == "interval_count" else float(value)
     estimation = Estimation(**{name: value for name, value in chosen.items() if name in _ESTIMATION})

@@ -175,7 +175,8 @@ class Headroom:
         self._rule_of = np.arange(rows) % len(RULES)
         self._holds = np.append(np.repeat(np.array(HOLDS, dtype=np.float64), len(RULES)), (0.0, 0.0))
         self._plants = Plants(rows, replicas, terms)
-        self._next: Floats = self._plants.asked.copy()
+        # Whoever has more than the maximum, or less than the minimum, is never advised to stay there.
+        self._next: Floats = np.minimum(np.maximum(self._plants.asked, terms.minimum), terms.maximum)
         self._direction: Floats = np.zeros(rows)
         self._quiet: Floats = np.zeros(rows)
         self._peak: Floats = np.zeros(rows)

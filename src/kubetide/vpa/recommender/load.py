@@ -6,7 +6,7 @@ record but is neither recommended for nor saved.
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kubetide.api.objects.coordination import COORDINATION_ANNOTATION
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
@@ -101,10 +101,12 @@ class VpaLoader(CacheView):
         """Fill this model from now on."""
         self._model, self._store, self._learned = model, store, learned
 
-    def forget(self, keys: Iterable[ObjectKey]) -> None:
-        """Forget VPAs that are another replica's from now on."""
+    def forget(self, keys: Collection[ObjectKey]) -> None:
+        """Forget VPAs that are gone, or another replica's from now on."""
         for key in keys:
             self._announced.pop(key, None)
+        if keys:
+            self._learned.forget(keys)
 
     def get(self, key: ObjectKey) -> VerticalPodAutoscaler | None:
         """Return a VPA as it is now."""
@@ -139,9 +141,10 @@ class VpaLoader(CacheView):
                 self._coordinate(vpa, state, rivals(key.namespace, vpa.spec.target_ref, contested))
             self._take_groups(vpa, state)
         kept = mine.keys() | {key for vpa in self._model.vpas.values() for key in vpa.group_keys}
-        for key in [key for key in self._model.vpas if key not in kept]:
+        gone = {key for key in self._model.vpas if key not in kept}
+        for key in gone:
             self._model.delete_vpa(key)
-            self._announced.pop(key, None)
+        self.forget(gone)
         if self._settings.storage != PROMETHEUS:
             await self._load_checkpoints(mine)
 

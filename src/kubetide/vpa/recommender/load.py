@@ -25,7 +25,7 @@ from kubetide.kube.owners import OwnerChain
 from kubetide.kube.scale import ScaleClient
 from kubetide.log import get_logger
 from kubetide.vpa.core.learned import Choice, adaptive_condition, choose
-from kubetide.vpa.core.scope import checkpoint_name, groups_of, is_group, scope_of, vpa_name
+from kubetide.vpa.core.scope import checkpoint_name, groups_of, is_group, scope_of, scope_problem, vpa_name
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, Loaded, each
 from kubetide.vpa.recommender.core.adaptive.learned import LearnedSizes
 from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target, rivals
@@ -219,7 +219,8 @@ class VpaLoader(CacheView):
         problems = tuning.problems
         self._choose(vpa, state)
         state.only_up, misspelt = scale_up_only(annotations)
-        problems = (*problems, *filter(None, (state.choice.problem, misspelt)))
+        unscoped = scope_problem(vpa) if self._scoped else ""
+        problems = (*problems, *filter(None, (state.choice.problem, misspelt, unscoped)))
         if problems != state.tuning_problems:
             state.tuning_problems = problems
             for text in problems:

@@ -136,6 +136,8 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
         yield f"  Announced   counted in smaller pods, which the VPA waits to have enough of: cpu of {listed}"
     if headroom := trace.get("headroom"):
         yield from _headroom(headroom)
+    elif silent := trace.get("headroomSilent"):
+        yield f"  Headroom    the plain rule holds: {silent}"
     if trace.get("proposal") is not None:
         yield f"  Proposal    {trace['proposal']} replicas, now {trace.get('current')}"
     if stabilized := trace.get("stabilized"):

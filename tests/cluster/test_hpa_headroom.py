@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
+from kubetide.api.objects.scheme import DEPLOYMENTS
+from kubetide.api.values.patch import MergePatch
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.embedded.sim.load.curves import Step
 from kubetide.errors import Unavailable
+from kubetide.hpa.explain import render
+from kubetide.hpa.headroom.store import NO_DEMAND
+from kubetide.hpa.settings import HpaSettings
 from kubetide.testing.builders import make_deployment, make_hpa
 from simulated.autoscaling import HPAS, Running, autoscaler
 from simulated.cluster import run
@@ -71,6 +76,25 @@ def test_the_kill_switch_leaves_the_plain_rule_alone() -> None:
     sizes, traces = followed("learned-below", learned="off")
     assert sizes == plain
     assert not any(trace.get("headroom") for trace in traces)
+    assert "Headroom    the plain rule holds: annotation kubetide.io/learned: off" in render(traces[-1])
+
+
+def test_the_flag_forbids_everything_learned_and_explain_names_it() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await calm_web(cluster, {})
+        async with autoscaler(cluster, HpaSettings(learned=False)) as running:
+            await cluster.run_for(timedelta(minutes=2))
+            told = running.controller.explain("hpa", "default/web") or {}
+            assert told["headroom"] is None
+            assert "the plain rule holds: --learned=false" in render(told)
+        async with autoscaler(cluster, seed=1) as running:
+            await cluster.run_for(timedelta(minutes=2))
+            await cluster.client().patch(DEPLOYMENTS, "web", MergePatch({"spec": {"replicas": 0}}), namespace="default")
+            await cluster.run_for(timedelta(minutes=1))
+            told = running.controller.explain("hpa", "default/web") or {}
+            assert told["headroomSilent"] == NO_DEMAND
+
+    run(main, nodes=2)
 
 
 def test_where_it_may_go_below_it_gives_back_what_the_plain_rule_keeps() -> None:

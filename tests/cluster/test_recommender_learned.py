@@ -2,10 +2,11 @@
 
 import msgspec
 
-from kubetide.api.objects.scheme import VPA_CHECKPOINTS
+from kubetide.api.objects.scheme import VPA_CHECKPOINTS, VPAS
 from kubetide.api.values.patch import MergePatch
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.testing.builders import make_deployment
+from kubetide.vpa.recommender.explain import render
 from simulated.cluster import events, run
 from simulated.learning import ADAPTIVE, MIB, MINUTE, SETTINGS, annotations, hours, prepared, web
 from simulated.recommending import checkpoint, condition, recommended, recommender
@@ -29,6 +30,43 @@ def test_an_hour_of_history_is_enough_and_its_limit_stands_apart() -> None:
             learned = explained["learned"]["containers"]["main"]
             assert learned["memory"]["numbers"] == 2
             assert abs(sum(rule["weight"] for rule in learned["cpu"]["rules"]) - 1.0) < 0.01
+
+    run(main, nodes=1)
+
+
+def test_a_limit_apart_stays_until_the_way_back_is_over_and_goes_at_once_with_the_kill_switch() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepared(cluster)
+        await web(cluster, "web", estimator="adaptive")
+        async with recommender(cluster, SETTINGS) as running:
+            await hours(cluster, 0, 3)
+            await web(cluster)
+            await hours(cluster, 3, 6)
+            # The request is still half the learned one: in proportion to it the limit would be below the peaks.
+            assert "kubetide.io/memory-limits" in annotations(cluster)
+            explained = running.recommender.explain("vpa", "default/web")
+            assert explained is not None
+            assert "sizes by vpa, by --estimator; on the way there in steps of an hour, now 58% learned" in render(
+                explained
+            )
+            await web(cluster, "web", estimator="adaptive", learned="off")
+            await cluster.run_for(10 * MINUTE)
+            assert "kubetide.io/memory-limits" not in annotations(cluster)
+
+    run(main, nodes=1)
+
+
+def test_what_was_learned_goes_with_its_vpa() -> None:
+    async def main(cluster: SimCluster) -> None:
+        await prepared(cluster)
+        await web(cluster, "web", estimator="adaptive")
+        async with recommender(cluster, SETTINGS) as running:
+            await hours(cluster, 0, 2)
+            assert checkpoint(cluster, "default", "web-main") is not None
+            await cluster.client().delete(VPAS, "web", namespace="default")
+            await cluster.run_for(30 * MINUTE)
+            assert checkpoint(cluster, "default", "web-main") is None
+            assert running.recommender.explain("vpa", "default/web") is None
 
     run(main, nodes=1)
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -12,40 +11,19 @@ from kubetide.api.objects.scheme import NODES, PODS, VPAS
 from kubetide.api.values.patch import MergePatch
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.embedded.sim.cluster import SimCluster
-from kubetide.testing.builders import make_container, make_daemon_set, make_deployment, make_vpa
+from kubetide.testing.builders import make_container, make_deployment, make_vpa
 from kubetide.vpa.admission.settings import AdmissionSettings
 from kubetide.vpa.recommender.explain import render
 from kubetide.vpa.recommender.loop import recompute
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
 from simulated.cluster import events, get, pods, run
+from simulated.gated import POOL, Raw, by_node, requests, run_all, two_pools
 from simulated.recommending import CHECKPOINTS, recommended, recommender, vpa_status
 from simulated.recommending import VPAS as VPA_KEY
 from simulated.updating import install_crds, vpa_parts
 
 MINUTE = timedelta(minutes=1)
-POOL = "pool"
-Raw = dict[str, Any]
-
-
-async def run_all(cluster: SimCluster, gates: Sequence[str], span: timedelta) -> None:
-    """Run recommender, updater and webhook with these gates for a while."""
-    named = tuple(f"{gate}=true" for gate in gates)
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(recommender(cluster, RecommenderSettings(feature_gates=named)))
-        await stack.enter_async_context(
-            vpa_parts(
-                cluster,
-                UpdaterSettings(feature_gates=named),
-                AdmissionSettings(local_name="vpa", feature_gates=named),
-            )
-        )
-        await cluster.run_for(span)
-
-
-def requests(pod: Raw, container: int = 0) -> Raw:
-    found: Raw = pod["spec"]["containers"][container]["resources"]["requests"]
-    return found
 
 
 # ---------------------------------------------------------------------- the pod as a whole
@@ -116,27 +94,6 @@ def test_without_the_gate_the_pod_as_a_whole_is_neither_recommended_for_nor_chan
 
 
 # ---------------------------------------------------------------------- DaemonSets by group of nodes
-
-
-async def two_pools(cluster: SimCluster, *, field: bool = True) -> None:
-    await install_crds(cluster)
-    cluster.add_node("large-1", cpu="8", labels={POOL: "large"})
-    cluster.add_node("small-1", cpu="2", labels={POOL: "small"})
-    cluster.add_node("other-1", cpu="1")
-    await cluster.apply(make_daemon_set("agent", cpu="200m", memory="128Mi"))
-    vpa = make_vpa("agent", target="agent", kind="DaemonSet", mode="Recreate", min_replicas=1)
-    if field:
-        vpa["spec"]["scope"] = POOL
-    else:
-        vpa["metadata"]["annotations"] = {"kubetide.io/vpa-scope": POOL}
-    await cluster.apply(vpa)
-    # What a node can give differs, and so does what its pod uses.
-    cluster.set_usage("default", "agent", cpu="3", memory="100Mi")
-    await cluster.run_for(MINUTE)
-
-
-def by_node(cluster: SimCluster) -> dict[str, int]:
-    return {pod["spec"]["nodeName"]: parse_quantity(requests(pod)["cpu"]).milli for pod in pods(cluster)}
 
 
 def test_a_daemon_set_gets_a_size_for_each_group_of_nodes() -> None:

@@ -56,6 +56,11 @@ def test_switching_on_and_off_moves_in_small_steps_and_the_kill_switch_at_once()
             assert abs(recommended(cluster, "default", "other")["memory"] - plain) < 0.1 * gap
             assert abs(recommended(cluster, "default", "web")["memory"] - learned) < 0.1 * gap
             assert condition(cluster, "default", "other", "AdaptiveEstimator")["reason"] == "KillSwitch"
+            # Who then asks for the plain rule has it already: nothing learned comes back on the way.
+            await web(cluster, "other")
+            await cluster.run_for(10 * MINUTE)
+            assert abs(recommended(cluster, "default", "other")["memory"] - plain) < 0.1 * gap
+            assert condition(cluster, "default", "other", "AdaptiveEstimator") == {}
             falling = await hours(cluster, 40, 15)
             assert largest_step(learned, falling) < 0.2 * gap
             assert falling[-1]["memory"] == recommended(cluster, "default", "other")["memory"]

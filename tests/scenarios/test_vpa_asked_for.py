@@ -11,11 +11,20 @@ from kubetide.api.values.patch import MergePatch
 from kubetide.api.values.quantity import parse_quantity
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import SettingsError
-from kubetide.testing.builders import make_cron_job, make_deployment, make_limit_range, make_quota, make_vpa
+from kubetide.testing.builders import (
+    make_cron_job,
+    make_daemon_set,
+    make_deployment,
+    make_limit_range,
+    make_quota,
+    make_vpa,
+)
+from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.explain import render
 from kubetide.vpa.recommender.settings import RecommenderSettings
 from kubetide.vpa.updater.settings import UpdaterSettings
 from simulated.cluster import events, pods, ready_pods, run
+from simulated.gated import by_node, run_all, two_pools
 from simulated.recommending import condition, recommended, recommender
 from simulated.updating import install_crds, recommend, vpa_parts, watch_disruptions
 
@@ -49,6 +58,9 @@ def test_pods_are_evicted_in_maintenance_windows_alone(windows: str | None, evic
                 explained = running.updater.explain("pod", f"default/{pods(cluster)[0]['metadata']['name']}")
                 assert explained is not None
                 assert "kubetide.io/update-windows" in str(explained)
+            found = events(cluster, reason="InvalidAnnotation")
+            told = [(one["involvedObject"]["name"], one["count"]) for one in found]
+            assert told == ([("web", 1)] if windows == "0 14 * *" else [])
             await cluster.run_for(4 * HOUR)
         assert {at.hour for at, _ in seen.evictions} == evicted
         assert len(seen.evictions) == (3 if evicted else 0)
@@ -110,6 +122,9 @@ def test_cpu_at_its_limit_is_taken_for_a_lower_bound(ratio: float, enough: bool)
             await cluster.run_for(2 * HOUR)
             assert (recommended(cluster, "default", "web")["cpu"] >= 280) == enough
             assert (running.counted("kubetide_recommender_throttled_samples_total") > 0) == enough
+            explained = running.recommender.explain("vpa", "default/web")
+            assert explained is not None
+            assert ("cpu throttled in 1, which count as lower bounds" in render(explained)) == enough
 
     run(main, nodes=1)
 
@@ -121,12 +136,15 @@ def test_a_heap_that_gives_nothing_back_is_named_and_forgiven_when_it_does() -> 
         await cluster.apply([make_vpa(name, target=name, mode="Off") for name in ("jvm", "calm")])
         cluster.set_usage("default", "calm", cpu="50m", memory="500Mi")
         settings = msgspec.structs.replace(SLOW, interval=timedelta(minutes=15), never_shrinking_condition=True)
-        async with recommender(cluster, settings):
+        async with recommender(cluster, settings) as running:
             for hour in range(26):
                 cluster.set_usage("default", "jvm", cpu="50m", memory=f"{400 + 20 * min(hour, 10)}Mi")
                 await cluster.run_for(HOUR)
             told = condition(cluster, "default", "jvm", "MemoryNeverShrinks")
             assert told["message"].startswith("container main has taken 6")
+            explained = running.recommender.explain("vpa", "default/jvm")
+            assert explained is not None
+            assert f"MemoryNeverShrinks=True (KeepsItsHeap: {told['message']})" in render(explained)
             assert condition(cluster, "default", "calm", "MemoryNeverShrinks") == {}
             cluster.set_usage("default", "jvm", cpu="50m", memory="450Mi")
             await cluster.run_for(HOUR)
@@ -135,7 +153,11 @@ def test_a_heap_that_gives_nothing_back_is_named_and_forgiven_when_it_does() -> 
     run(main, nodes=1)
 
 
-def test_runs_of_a_cron_job_add_up_to_one_history() -> None:
+@pytest.mark.parametrize("by_owner", [False, True], ids=["upstream-keeps-every-run", "one-history"])
+def test_runs_of_a_cron_job_add_up_to_one_history(by_owner: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not by_owner:
+        monkeypatch.setattr(Model, "fold_departed", lambda model, now: [])
+
     async def main(cluster: SimCluster) -> None:
         await cluster.apply(make_cron_job("nightly", schedule="*/30 * * * *", cpu="100m", memory="128Mi"))
         profile = cluster.model.profile_of(("default", "nightly"))
@@ -147,7 +169,8 @@ def test_runs_of_a_cron_job_add_up_to_one_history() -> None:
             assert explained is not None
             (container,) = explained["containers"]
             assert container["samples"] > 10
-            assert explained["aggregates"] < 9
+            # Ten runs; those of the last hour may still be there.
+            assert (explained["aggregates"] < 9) == by_owner
             assert recommended(cluster, "default", "nightly")["memory"] > 300 * MIB
 
     run(main, nodes=1)
@@ -181,7 +204,70 @@ def test_a_single_replica_is_replaced_without_a_gap(by: str | None, cpu: str, wh
             assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu
             assert why in str(running.updater.explain("pod", f"default/{pod['metadata']['name']}"))
             assert len(events(cluster, reason="RolledOut")) == (by == "rollout")
+            told = [one["message"] for one in events(cluster, reason="InvalidAnnotation")]
+            wrong = "annotation kubetide.io/update-by: 'magic' is neither eviction nor rollout"
+            assert told == ([wrong] if by == "magic" else [])
         assert (least, seen.evictions) == (1, [])
+
+    run(main, nodes=1)
+
+
+@pytest.mark.parametrize("by_group", [False, True], ids=["upstream-one-size-for-all", "by-group-of-nodes"])
+def test_a_daemon_set_fits_its_small_nodes_too(by_group: bool) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await two_pools(cluster)
+        await run_all(cluster, ["DaemonSetScope"] if by_group else [], 40 * MINUTE)
+        offers = {"large-1": 8000, "small-1": 2000, "other-1": 1000}
+        fits = {node for node, asked in by_node(cluster).items() if asked <= offers[node]}
+        assert fits == (set(offers) if by_group else {"large-1"})
+
+    run(main)
+
+
+@pytest.mark.parametrize("by_policy", [False, True], ids=["upstream-keeps-the-proportion", "as-the-policy-says"])
+def test_a_limit_does_not_grow_beyond_reason_with_its_request(by_policy: bool) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await install_crds(cluster)
+        # A small request with a generous limit, as people write it before anything is known.
+        await cluster.apply(make_deployment("web", replicas=2, cpu="100m", memory="128Mi", cpu_limit="2"))
+        ratio = {"cpu": {"type": "Percentage", "percentage": 150}}
+        policy = {"containerName": "*", "requestToLimitRatio": ratio}
+        await cluster.apply(make_vpa("web", target="web", mode="Recreate", policies=[policy]))
+        cluster.set_usage("default", "web", cpu="900m", memory="64Mi")
+        await cluster.run_for(MINUTE)
+        await run_all(cluster, ["RequestToLimitRatio"] if by_policy else [], 20 * MINUTE)
+        for pod in ready_pods(cluster, "default"):
+            own = pod["spec"]["containers"][0]["resources"]
+            times = parse_quantity(own["limits"]["cpu"]).milli / parse_quantity(own["requests"]["cpu"]).milli
+            assert parse_quantity(own["requests"]["cpu"]).milli > 900
+            assert times == pytest.approx(1.5 if by_policy else 20.0, rel=0.01)
+
+    run(main, nodes=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "why"),
+    [
+        pytest.param("DaemonSet", "node pool", "must be a label key", id="no-label"),
+        pytest.param("Deployment", "pool", "only pods of a DaemonSet can be sized by node", id="no-daemon-set"),
+    ],
+)
+def test_groups_that_cannot_be_are_named_and_all_pods_stay_one_size(kind: str, label: str, why: str) -> None:
+    async def main(cluster: SimCluster) -> None:
+        await cluster.apply(
+            make_daemon_set("web", cpu="100m", memory="64Mi")
+            if kind == "DaemonSet"
+            else make_deployment("web", cpu="100m", memory="64Mi")
+        )
+        vpa = make_vpa("web", target="web", kind=kind, mode="Off")
+        vpa["metadata"]["annotations"] = {"kubetide.io/vpa-scope": label}
+        await cluster.apply(vpa)
+        settings = msgspec.structs.replace(SLOW, feature_gates=("DaemonSetScope=true",))
+        async with recommender(cluster, settings):
+            await cluster.run_for(20 * MINUTE)
+            (told,) = [event["message"] for event in events(cluster, reason="InvalidTuning")]
+            assert told.startswith(f"annotation kubetide.io/vpa-scope: {why}")
+            assert recommended(cluster, "default", "web")["cpu"] > 0
 
     run(main, nodes=1)
 

@@ -133,6 +133,8 @@ def _steps(trace: dict[str, Any]) -> Iterable[str]:
         yield f"  Rollout     not counted: {', '.join(trace['passedOver'])}"
     if headroom := trace.get("headroom"):
         yield from _headroom(headroom)
+    elif silent := trace.get("headroomSilent"):
+        yield f"  Headroom    the plain rule holds: {silent}"
     if announced := trace.get("announced"):
         yield f"  Announced   at least {announced} replicas, which the VPA waits for before it makes pods smaller"
     if trace.get("proposal") is not None:

@@ -211,6 +211,8 @@ class Reconciler:
             # What was followed may be a moment old: before a write the scale is read, and all is decided anew.
             seen = await self._observer.observe(hpa, request, await self._observer.scale_of(hpa, live=True))
             decision = self._decision(seen.observation, state, learned)
+        if state.headroom.silent:
+            decision = replace(decision, headroom_silent=state.headroom.silent)
         return seen, decision
 
     async def _rests_alone(

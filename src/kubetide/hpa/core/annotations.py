@@ -85,6 +85,8 @@ class Overrides:
     fallback: Fallback | None = None
     headroom: HeadroomMode | None = None
     headroom_query: str | None = None
+    killed: str = ""
+    """Who forbids the learned headroom that is asked for, in words."""
     problems: tuple[str, ...] = field(default=())
 
 
@@ -141,8 +143,8 @@ def overrides_of(annotations: Mapping[str, str] | None) -> Overrides:
         headroom_query=read(HEADROOM_QUERY, _query),
     )
     # However badly spelt, whoever touches the switch does not trust what was learned.
-    if read(LEARNED, _switch, invalid=False) is False:
-        found = replace(found, headroom=None)
+    if read(LEARNED, _switch, invalid=False) is False and found.headroom is not None:
+        found = replace(found, headroom=None, killed=f"annotation {LEARNED}: {annotations[LEARNED]}")
     return replace(found, problems=tuple(problems)) if problems else found
 
 

@@ -297,6 +297,8 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     pods_seen: int = 0
     compat: HpaCompat
     learned: LearnedCount | None = None
+    headroom_silent: str = ""
+    """Why learned headroom that is asked for has nothing to say."""
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,6 +45,7 @@ def trace_of(decision: ScaleDecision, outcome: Conclusion, problem: HpaProblem |
         "guarded": decision.choice.guarded if decision.choice else False,
         "proposal": decision.proposal,
         "headroom": _headroom(decision),
+        "headroomSilent": decision.headroom_silent or None,
         "stabilized": _stabilized(decision),
         "limited": _limited(decision),
         "behavior": _rules(decision.rules),

@@ -28,3 +28,5 @@ class KeptHeadroom:
     save_at: float = 0.0
     past: PastReading | None = None
     """The past that another learner is taught, to take over when it has caught up."""
+    silent: str = ""
+    """Why headroom that is asked for has nothing to say."""

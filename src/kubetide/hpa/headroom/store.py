@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 log = get_logger("hpa")
 
 SAVE_EVERY: Final = timedelta(hours=1)
+KILLED_BY_FLAG: Final = "--learned=false"
+NO_START_TIME: Final = "no pod of the target is Ready, so nobody knows how long its pods take to start"
+NO_DEMAND: Final = "the demand is not known now: a metric failed, or none can be acted on"
 
 
 class HeadroomStore:
@@ -56,8 +59,10 @@ class HeadroomStore:
     ) -> LearnedCount | None:
         """Take in what the plain rule saw and chose; return the learned count, where the user asked for one."""
         mode = overrides.headroom if self._learned else None
+        kept.silent = ""
         if mode is None:
             kept.learner = kept.past = None
+            kept.silent = overrides.killed or (KILLED_BY_FLAG if overrides.headroom is not None else "")
             return None
         if seen.scale is None:
             return None
@@ -65,6 +70,7 @@ class HeadroomStore:
         if kept.learner is None or not kept.learner.fits(mode, seen.hpa.spec, period):
             start = start_time_of(seen.pods)
             if start is None:
+                kept.silent = NO_START_TIME
                 return None
             saved, past = self._read(seen.hpa), kept.past is not None
             if kept.learner is not None:
@@ -74,7 +80,9 @@ class HeadroomStore:
             if self._past is not None and (past or not saved):
                 fresh = self._begin(mode, period, seen.hpa, start, asked, {})
                 self._begin_with_past(self._past, kept, kept.learner, fresh, overrides, seen, plain)
-        return kept.learner.learn(plain.choice, plain.results, seen.pods, asked=asked, now=plain.at)
+        learned = kept.learner.learn(plain.choice, plain.results, seen.pods, asked=asked, now=plain.at)
+        kept.silent = "" if learned is not None else NO_DEMAND
+        return learned
 
     def _begin_with_past(
         self,

@@ -7,7 +7,8 @@
                                 half a day after they were switched off
 
 A VPA that is switched on or off moves from one rule to the other in twelve equal steps, one an hour. The condition's
-`lastTransitionTime` says how far it is, so a restart changes nothing. The kill switch does not wait.
+`lastTransitionTime` says how far it is, so a restart changes nothing; whoever is switched back on the way turns round
+where it is, so that time is dated back. The kill switch does not wait, and after it all begin from the plain rule.
 """
 
 from collections.abc import Mapping
@@ -104,17 +105,28 @@ def choose(annotations: Mapping[str, str], default: Estimator, *, allowed: bool)
 
 def learned_share(choice: Choice, condition: Condition | None, *, created: datetime | None, now: datetime) -> float:
     """Return how much of a recommendation is learned, 0 to 1, in steps of a twelfth."""
-    if choice.by is ChosenBy.KILL_SWITCH:
+    if choice.by is ChosenBy.KILL_SWITCH or (condition is not None and condition.reason == ChosenBy.KILL_SWITCH):
         return 0.0
-    wanted = "True" if choice.learned else "False"
-    flipped = condition is None or condition.status != wanted
-    since = now if flipped or condition is None else condition.last_transition_time
-    if condition is None and not choice.learned:
-        return 0.0
-    if choice.learned and since is not None and created is not None and since - created <= NEW:
+    if condition is None:
+        return 1.0 if choice.learned and created is not None and now - created <= NEW else 0.0
+    since, learned = condition.last_transition_time, condition.status == "True"
+    if learned and since is not None and created is not None and abs(since - created) <= NEW:
         return 1.0
     passed = SWITCH_HOURS if since is None else min(max((now - since) // _HOUR, 0), SWITCH_HOURS)
-    return passed / SWITCH_HOURS if choice.learned else 1.0 - passed / SWITCH_HOURS
+    return passed / SWITCH_HOURS if learned else 1.0 - passed / SWITCH_HOURS
+
+
+def switched_at(choice: Choice, condition: Condition | None, *, created: datetime | None, now: datetime) -> datetime:
+    """Return what `lastTransitionTime` becomes when the condition flips: as if the switch had come from the far end."""
+    share = learned_share(choice, condition, created=created, now=now)
+    way = share if choice.learned else 1.0 - share
+    if condition is None or choice.by is ChosenBy.KILL_SWITCH or way == 0.0:
+        return now
+    since = now - way * SWITCH_HOURS * _HOUR
+    if created is not None and abs(since - created) <= NEW:
+        # It would be taken for one that was switched on when it was made.
+        return created - NEW - timedelta(seconds=1)
+    return since
 
 
 def resizes_gladly(vpa: VerticalPodAutoscaler) -> bool:
@@ -135,11 +147,12 @@ def limits_text(limits: Mapping[str, int]) -> str:
 def memory_limits(vpa: VerticalPodAutoscaler) -> dict[str, Quantity]:
     """Return the memory limits that were learned apart from requests, by container.
 
-    Only while learned sizes are recommended: what a kill switch or a hand has left behind does not count. Raises
-    InvalidInput, which names the annotation.
+    Only while learned sizes are recommended, on the way back to the plain rule too: what a kill switch or a hand has
+    left behind does not count. Raises InvalidInput, which names the annotation.
     """
     text = (vpa.metadata.annotations or {}).get(LIMITS_ANNOTATION)
-    if not text or not resizes_gladly(vpa):
+    condition = adaptive_condition(vpa)
+    if not text or condition is None or condition.reason == ChosenBy.KILL_SWITCH:
         return {}
     listed = decode(text, dict[str, str], what=f"annotation {LIMITS_ANNOTATION}")
     found = {}
@@ -152,13 +165,20 @@ def memory_limits(vpa: VerticalPodAutoscaler) -> dict[str, Quantity]:
 
 
 def with_memory_limit(
-    new: NewResources, own: ContainerAmounts, limit: Quantity | None, ranges: NamespaceLimits, *, used: int | None
+    new: NewResources,
+    own: ContainerAmounts,
+    limit: Quantity | None,
+    ranges: NamespaceLimits,
+    *,
+    used: int | None,
+    leaving: bool = False,
 ) -> NewResources:
     """Return what a container gets with its memory limit apart from the request.
 
     Where the limit is the request the pod may be Guaranteed and its class must not change, and where there is no limit
     there is nothing to set apart: both stay as they are. A LimitRange has the last word, and no limit falls below what
-    is in use.
+    is in use. On the way back to the plain rule (`leaving`) the limit is the larger of both: the request is still the
+    small one that was learned, and its proportion would be below the peaks.
     """
     if limit is None or not applies(own) or MEMORY not in new.requests or MEMORY not in new.limits:
         return new
@@ -168,6 +188,8 @@ def with_memory_limit(
         # Whole pods are limited: the sums were made with proportional limits.
         return new
     wanted = max(limit, new.requests[MEMORY], Quantity.of(used or 0, binary=True))
+    if leaving:
+        wanted = max(wanted, new.limits[MEMORY])
     if most.get(MEMORY, ZERO):
         wanted = max(min(wanted, most[MEMORY]), new.requests[MEMORY])
     return replace(new, limits={**new.limits, MEMORY: wanted}, notes=(*new.notes, "memory limit learned apart"))

@@ -17,12 +17,14 @@ from kubetide.api.objects.core import Pod
 from kubetide.api.objects.meta import ApiObject, ObjectKey
 from kubetide.api.objects.vpa import GroupRecommendation, PodRecommendation, VerticalPodAutoscaler
 from kubetide.api.values.codec import decode
+from kubetide.api.values.selectors import label_key_problem
 from kubetide.errors import InvalidInput
 
 SCOPE_ANNOTATION = "kubetide.io/vpa-scope"
 """Names the node label where the CRD does not know `spec.scope`; the field wins."""
 GROUPS_ANNOTATION = "kubetide.io/vpa-groups"
 """Holds `status.groups` as JSON where the CRD does not know that field; the field wins."""
+DAEMON_SETS_ALONE = "only pods of a DaemonSet can be sized by node"
 ABSENT = "__absent__"
 _SEPARATOR = "@"
 
@@ -62,7 +64,18 @@ def scope_of(vpa: VerticalPodAutoscaler) -> str:
     target = vpa.spec.target_ref
     if target is None or target.kind != "DaemonSet":
         return ""
-    return vpa.spec.scope or (vpa.metadata.annotations or {}).get(SCOPE_ANNOTATION, "")
+    return vpa.spec.scope or ("" if scope_problem(vpa) else (vpa.metadata.annotations or {}).get(SCOPE_ANNOTATION, ""))
+
+
+def scope_problem(vpa: VerticalPodAutoscaler) -> str:
+    """Return what is wrong with the annotation that names a node label; the field is checked by the webhook."""
+    given, target = (vpa.metadata.annotations or {}).get(SCOPE_ANNOTATION), vpa.spec.target_ref
+    if not given:
+        return ""
+    if target is None or target.kind != "DaemonSet":
+        return f"annotation {SCOPE_ANNOTATION}: {DAEMON_SETS_ALONE}"
+    problem = label_key_problem(given)
+    return f"annotation {SCOPE_ANNOTATION}: must be a label key: {problem}" if problem else ""
 
 
 def scope_value(labels: Mapping[str, str] | None, scope: str) -> str:

@@ -58,7 +58,8 @@ def _lines(trace: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _learned(learned: Mapping[str, Any]) -> Iterator[str]:
-    share = f", {learned['share']:.0%} of the way from one rule to the other" if 0.0 < learned["share"] < 1.0 else ""
+    settled = learned["share"] == (0.0 if learned["estimator"] == "vpa" else 1.0)
+    share = "" if settled else f"; on the way there in steps of an hour, now {learned['share']:.0%} learned"
     yield f"  sizes by {learned['estimator']}, by {learned['by']}{share}"
     for name, one in learned["containers"].items():
         yield f"  learned of {name}: {one['hours']} hours, {one['cadence']}, in a fleet of {one['fleet']} containers"

@@ -6,7 +6,7 @@ record but is neither recommended for nor saved.
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kubetide.api.objects.coordination import COORDINATION_ANNOTATION
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler
@@ -25,7 +25,7 @@ from kubetide.kube.owners import OwnerChain
 from kubetide.kube.scale import ScaleClient
 from kubetide.log import get_logger
 from kubetide.vpa.core.learned import Choice, adaptive_condition, choose
-from kubetide.vpa.core.scope import checkpoint_name, groups_of, is_group, scope_of, vpa_name
+from kubetide.vpa.core.scope import checkpoint_name, groups_of, is_group, scope_of, scope_problem, vpa_name
 from kubetide.vpa.recommender.checkpoint_store import CheckpointStore, Loaded, each
 from kubetide.vpa.recommender.core.adaptive.learned import LearnedSizes
 from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target, rivals
@@ -101,10 +101,12 @@ class VpaLoader(CacheView):
         """Fill this model from now on."""
         self._model, self._store, self._learned = model, store, learned
 
-    def forget(self, keys: Iterable[ObjectKey]) -> None:
-        """Forget VPAs that are another replica's from now on."""
+    def forget(self, keys: Collection[ObjectKey]) -> None:
+        """Forget VPAs that are gone, or another replica's from now on."""
         for key in keys:
             self._announced.pop(key, None)
+        if keys:
+            self._learned.forget(keys)
 
     def get(self, key: ObjectKey) -> VerticalPodAutoscaler | None:
         """Return a VPA as it is now."""
@@ -139,9 +141,10 @@ class VpaLoader(CacheView):
                 self._coordinate(vpa, state, rivals(key.namespace, vpa.spec.target_ref, contested))
             self._take_groups(vpa, state)
         kept = mine.keys() | {key for vpa in self._model.vpas.values() for key in vpa.group_keys}
-        for key in [key for key in self._model.vpas if key not in kept]:
+        gone = {key for key in self._model.vpas if key not in kept}
+        for key in gone:
             self._model.delete_vpa(key)
-            self._announced.pop(key, None)
+        self.forget(gone)
         if self._settings.storage != PROMETHEUS:
             await self._load_checkpoints(mine)
 
@@ -216,7 +219,8 @@ class VpaLoader(CacheView):
         problems = tuning.problems
         self._choose(vpa, state)
         state.only_up, misspelt = scale_up_only(annotations)
-        problems = (*problems, *filter(None, (state.choice.problem, misspelt)))
+        unscoped = scope_problem(vpa) if self._scoped else ""
+        problems = (*problems, *filter(None, (state.choice.problem, misspelt, unscoped)))
         if problems != state.tuning_problems:
             state.tuning_problems = problems
             for text in problems:

@@ -191,7 +191,7 @@ class Recommender(Controller):
                 await self._statuses.update(leaves)
                 if self._history is None:
                     await self._checkpoints.write(leaves)
-            self._vpas.forget([key for key in self.model.vpas if leaves(key.namespace)])
+            self._vpas.forget({key for key in self.model.vpas if leaves(key.namespace)})
             self._learner.forget_namespaces(leaves)
             self._served_ranges -= ranges
 

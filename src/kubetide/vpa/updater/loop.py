@@ -30,7 +30,7 @@ from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 from kubetide.vpa.admission.core.heartbeat import Heartbeat
 from kubetide.vpa.updater.actions import Disruptor
-from kubetide.vpa.updater.core import events
+from kubetide.vpa.updater.announcements import Announcements
 from kubetide.vpa.updater.core.breaker import CLOSED, state_from
 from kubetide.vpa.updater.core.budget import Creator
 from kubetide.vpa.updater.core.memory import Memory
@@ -105,7 +105,7 @@ class Updater(Controller):
         self._memory, self._breakers, self._disruptor = self._new_memory()
         self._limiters = self._new_limiters(clock.now())
         self._plans: dict[ObjectKey, tuple[VpaPlan, Judgement]] = {}
-        self._refused: set[tuple[ObjectKey, str, str]] = set()
+        self._announcements = Announcements(recorder)
         self._problem = ""
         self._execution: LoopExecution | None = None
         self._view.pods.add_handler(self._pod_changed)
@@ -262,7 +262,7 @@ class Updater(Controller):
         now = self._clock.now()
         plans = []
         self._plans = {}
-        refused: set[tuple[ObjectKey, str, str]] = set()
+        self._announcements.begin()
         for count, observation in enumerate(observations):
             if count % 50 == 49:
                 await asyncio.sleep(0)
@@ -275,23 +275,12 @@ class Updater(Controller):
                 log.warning("VPA cannot be planned", vpa=str(key_of(observation.vpa)), error=str(error))
                 continue
             plans.append(made)
+            self._announcements.look(made)
             self._telemetry.count_plan(made)
             for judgement in made.judged:
                 self._plans[key_of(judgement.pod)] = (made, judgement)
                 self._disruptor.follow_resize(judgement.pod)
-            self._tell_refused(made, refused)
-        self._refused = refused
         return plans
-
-    def _tell_refused(self, made: VpaPlan, refused: set[tuple[ObjectKey, str, str]]) -> None:
-        """Report once which containers are left alone because the API server would refuse what they should get."""
-        for judgement in made.judged:
-            for new in judgement.fitted.containers if judgement.fitted is not None else ():
-                key = (made.key, new.name, new.refused)
-                if new.refused and key not in refused:
-                    refused.add(key)
-                    if key not in self._refused:
-                        self._recorder.publish(events.invalid(made.vpa, judgement.pod, new.name, new.refused))
 
     async def _carry_out(self, plans: list[VpaPlan], *, deadline: datetime) -> None:
         for made in plans:

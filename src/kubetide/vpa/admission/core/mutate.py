@@ -21,7 +21,7 @@ from kubetide.api.values.quantity import Quantity
 from kubetide.errors import InvalidInput
 from kubetide.vpa.core.capping import Adjusted, NewResources, adjust, container_resources, refuse_invalid
 from kubetide.vpa.core.ceilings import within_nodes
-from kubetide.vpa.core.learned import applies, memory_limits, with_memory_limit
+from kubetide.vpa.core.learned import applies, memory_limits, resizes_gladly, with_memory_limit
 from kubetide.vpa.core.limits import NamespaceLimits
 from kubetide.vpa.core.pod_level import PodLevel, pod_level, pod_policy, recommendation_only
 from kubetide.vpa.core.policy import MEMORY, ContainerAmounts, container_amounts, recommendations
@@ -97,9 +97,9 @@ def fit_pod(pod: Pod, vpa: VerticalPodAutoscaler, ranges: NamespaceLimits, limit
         given, adjusted, policy, containers, ranges, mode=update_mode(vpa), limit_ratio=limits.limit_ratio
     )
     if apart:
-        used = limits.usage or {}
+        used, leaving = limits.usage or {}, not resizes_gladly(vpa)
         found = tuple(
-            with_memory_limit(got, own, apart.get(own.name), ranges, used=used.get(own.name))
+            with_memory_limit(got, own, apart.get(own.name), ranges, used=used.get(own.name), leaving=leaving)
             for got, own in zip(found, containers, strict=True)
         )
     _refuse_negative(found)

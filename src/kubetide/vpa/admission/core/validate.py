@@ -16,6 +16,7 @@ from kubetide.api.values.selectors import label_key_problem
 from kubetide.errors import QuantityError
 from kubetide.vpa.core.compat import CONTROLLED_RESOURCES, FOLLOWED, TARGET_BY_SCHEMA
 from kubetide.vpa.core.limits import PERCENTAGE, QUANTITY
+from kubetide.vpa.core.scope import DAEMON_SETS_ALONE
 
 DEFAULT_UPDATE_MODE = "Recreate"
 UPDATE_MODES = frozenset({"Off", "Initial", "Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
@@ -221,7 +222,7 @@ def _scope(spec: Raw, *, used: bool, gates: Gates) -> Iterator[FieldError]:
         yield FieldError("spec.scope", "scope needs the feature gate DaemonSetScope", "FieldValueForbidden")
         return
     if _part(spec, "targetRef").get("kind") != "DaemonSet":
-        yield FieldError("spec.scope", "only pods of a DaemonSet can be sized by node", "FieldValueForbidden")
+        yield FieldError("spec.scope", DAEMON_SETS_ALONE, "FieldValueForbidden")
     if problem := label_key_problem(str(spec["scope"])):
         yield FieldError("spec.scope", f"must be a label key: {problem}")
 

@@ -28,7 +28,14 @@ from kubetide.api.values.conditions import Condition, find_condition, is_true, s
 from kubetide.errors import KubetideError
 from kubetide.stats.instants import microseconds
 from kubetide.vpa.core.ceilings import CAPPED, CAPPED_REASON
-from kubetide.vpa.core.learned import ADAPTIVE_ESTIMATOR, LIMITS_ANNOTATION, SWITCH_HOURS
+from kubetide.vpa.core.learned import (
+    ADAPTIVE_ESTIMATOR,
+    LIMITS_ANNOTATION,
+    SWITCH_HOURS,
+    ChosenBy,
+    learned_share,
+    switched_at,
+)
 from kubetide.vpa.core.pod_level import declared_policy, pod_policy, whole_pod
 from kubetide.vpa.core.policy import CPU, MEMORY, Recommended, amounts, recommendations, recommended
 from kubetide.vpa.core.scope import GROUPS_ANNOTATION, groups_of
@@ -176,7 +183,7 @@ def _extra_conditions(
     """Return the conditions with those that only some settings ask for."""
     if settings.hpa_conflicts is not HpaConflicts.IGNORE:
         conditions = _conflict_condition(state, conditions, settings, now)
-    conditions = _adaptive_condition(state, conditions, now)
+    conditions = adaptive_condition_after(state, conditions, now)
     if state.heaps:
         conditions = set_condition(conditions, NEVER_SHRINKS, "True", reason=HEAP_REASON, message=state.heaps, now=now)
     elif state.heaps is not None or not settings.never_shrinking_condition:
@@ -216,18 +223,28 @@ def _conflict_condition(
     return set_condition(conditions, HPA_CONFLICT, "True", reason=REASON, message=text, now=now)
 
 
-def _adaptive_condition(state: VpaState, conditions: tuple[Condition, ...], now: datetime) -> tuple[Condition, ...]:
+def adaptive_condition_after(
+    state: VpaState, conditions: tuple[Condition, ...], now: datetime
+) -> tuple[Condition, ...]:
     """Return the conditions with the one that reports learned sizes, until a switch back to the plain rule is over."""
     choice, before = state.choice, find_condition(conditions, ADAPTIVE_ESTIMATOR)
     if not choice.learned:
         if before is None:
             return conditions
-        since = before.last_transition_time
-        if before.status == "False" and (since is None or now - since >= SWITCH_HOURS * timedelta(hours=1)):
+        if choice.by is ChosenBy.KILL_SWITCH:
+            since = before.last_transition_time
+            over = before.status == "False" and (since is None or now - since >= SWITCH_HOURS * timedelta(hours=1))
+        else:
+            over = learned_share(choice, before, created=state.created, now=now) == 0.0
+        if over:
             return without_condition(conditions, ADAPTIVE_ESTIMATOR)
-    status = "True" if choice.learned else "False"
     return set_condition(
-        conditions, ADAPTIVE_ESTIMATOR, status, reason=choice.by.value, message=choice.message, now=now
+        conditions,
+        ADAPTIVE_ESTIMATOR,
+        "True" if choice.learned else "False",
+        reason=choice.by.value,
+        message=choice.message,
+        now=switched_at(choice, before, created=state.created, now=now),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from kubetide.api.objects.meta import key_of
 from kubetide.api.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint, update_mode
 from kubetide.api.values.selectors import NOTHING
+from kubetide.errors import InvalidInput
 from kubetide.stats.block import Block
 from kubetide.stats.instants import moment
 from kubetide.vpa.core.policy import (
@@ -23,6 +24,7 @@ from kubetide.vpa.core.policy import (
     container_policy,
     controlled_resources,
     is_off,
+    recommendations,
     texts,
 )
 from kubetide.vpa.recommender.core.checkpoint import UnreadableCheckpoint, read_checkpoint
@@ -38,6 +40,7 @@ from kubetide.vpa.recommender.core.estimator import (
     with_margin,
 )
 from kubetide.vpa.recommender.core.model import Model
+from kubetide.vpa.recommender.core.ratchet import scale_up_only
 from kubetide.vpa.recommender.core.recommend import MergedRows, Options, Overlay, Row, merge_rows, recommend, rows_of
 
 
@@ -227,7 +230,12 @@ def trace_from_checkpoints(
         ),
         keep_history=False,
     )
-    problems = []
+    state.only_up, misspelt = scale_up_only(state.annotations)
+    try:
+        state.recommendation = recommendations(status.recommendation) if status is not None else None
+    except InvalidInput as error:
+        misspelt = misspelt or f"status.recommendation: {error}"
+    problems = [misspelt] if misspelt else []
     for one in stored:
         if one.spec.vpa_object_name != (name or vpa.metadata.name):
             continue

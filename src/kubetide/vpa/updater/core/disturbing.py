@@ -57,6 +57,16 @@ def by_rollout(vpa: VerticalPodAutoscaler) -> tuple[bool, str]:
     return True, ""
 
 
+def problems_of(vpa: VerticalPodAutoscaler) -> tuple[str, ...]:
+    """Return what is wrong with the annotations of a VPA that say when and how its pods may be disturbed."""
+    found = [by_rollout(vpa)[1]]
+    try:
+        parse_windows((vpa.metadata.annotations or {}).get(WINDOWS_ANNOTATION, ""))
+    except ScheduleError as error:
+        found.append(f"annotation {WINDOWS_ANNOTATION}: {error}, so nothing is disturbed")
+    return tuple(problem for problem in found if problem)
+
+
 def why_not_now(pods: Iterable[Pod], last: datetime | None, *, now: datetime) -> str:
     """Return why a rollout must wait; empty when it may begin."""
     if last is not None and now - last < EVERY:

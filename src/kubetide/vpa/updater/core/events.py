@@ -14,6 +14,7 @@ RESIZE_SKIPPED = "InPlaceResizeSkipped"
 UPDATES_PAUSED = "UpdatesPaused"
 UPDATES_RESUMED = "UpdatesResumed"
 INVALID_RECOMMENDATION = "InvalidRecommendation"
+INVALID_ANNOTATION = "InvalidAnnotation"
 MEMORY_GROWN = "MemoryGrownBeforeOOM"
 MEMORY_NOT_GROWN = "MemoryNotGrownBeforeOOM"
 
@@ -73,6 +74,11 @@ def invalid(vpa: VerticalPodAutoscaler, pod: Pod, container: str, resource: str)
         f"its {resource} request would exceed its limit."
     )
     return warning(_vpa(vpa), INVALID_RECOMMENDATION, message)
+
+
+def invalid_annotation(vpa: VerticalPodAutoscaler, problem: str) -> Event:
+    """Return the event on a VPA that asks for something nobody can make sense of."""
+    return warning(_vpa(vpa), INVALID_ANNOTATION, problem)
 
 
 def _pod(pod: Pod) -> ObjectReference:

@@ -9,7 +9,7 @@ Memory is sized by two numbers only where a pod can have two: not where its limi
 Guaranteed, and not for groups of a scoped VPA, whose status has no room for limits.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -65,6 +65,10 @@ class LearnedSizes:
     def restore(self, vpa: ObjectKey, container: str, state: State) -> None:
         """Begin with this state when the container shows up."""
         self._found[Key(vpa, container)] = state
+
+    def forget(self, vpas: Collection[ObjectKey]) -> None:
+        """Forget VPAs that are gone, or another replica's: who comes back begins with what is stored."""
+        self._found = {key: state for key, state in self._found.items() if key.vpa not in vpas}
 
     def restore_fleets(self, numbers: Mapping[str, Floats]) -> None:
         """Begin with what fleets have learned before, by the name of their way."""
@@ -133,6 +137,7 @@ class LearnedSizes:
                         new.append(row)
                 elif before != way:
                     self._found[key] = self._fleets[before].state(key)
+        self._keep_those_who_left(key for listed in wanted.values() for key in listed)
         seeds = self._seeds(new)
         capacity = self._model.aggregates.first.size
         for way, listed in wanted.items():
@@ -142,6 +147,13 @@ class LearnedSizes:
             fleet.arrange(listed, self._found, seeds)
             fleet.link({key: row.vpa.fed()[row.container] for key, row in listed.items()}, capacity)
         self._found = {key: state for key, state in self._found.items() if self._way_of(key) is None}
+
+    def _keep_those_who_left(self, wanted: Iterable[Key]) -> None:
+        """Remember what was learned of VPAs that no longer take part, as their checkpoints do."""
+        staying = set(wanted)
+        for fleet in self._fleets.values():
+            left = (key for key in fleet.places if key not in staying and key.vpa not in self.shares)
+            self._found.update((key, fleet.state(key)) for key in left if key.vpa in self._model.vpas)
 
     def _new_fleet(self, way: Way, listed: Collection[Key], hour: int) -> LiveFleet:
         saved = [self._found[key].hour for key in listed if key in self._found]
@@ -271,7 +283,7 @@ class LearnedSizes:
 
     def _memory_limits(self, vpa: VpaState) -> dict[str, int]:
         found: dict[str, int] = {}
-        if not vpa.choice.learned or vpa.key not in self.shares:
+        if vpa.key not in self.shares:
             return found
         for container in vpa.fed():
             way = self._way_of(Key(vpa.key, container))

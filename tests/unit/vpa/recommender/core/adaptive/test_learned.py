@@ -58,6 +58,30 @@ def test_a_plain_vpa_that_grows_between_two_hours_does_not_stop_learning() -> No
     assert state.numbers[0] == 2.0
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["switched-off-and-on", "deleted-and-made-anew"])
+def test_what_was_learned_waits_for_a_vpa_that_left_and_goes_with_one_that_is_gone(gone: bool) -> None:
+    model, key = Model(), ObjectKey("default", "web")
+    add_vpa(model, "web", Estimator.ADAPTIVE)
+    learned = LearnedSizes(model, Options(), lambda pod: None)
+    for minutes in range(0, 180, 20):
+        learned.begin_loop(START + timedelta(minutes=minutes))
+        sample(model, learned)
+    before = learned.state(key, "main")
+    if gone:
+        model.delete_vpa(key)
+        learned.forget({key})
+    else:
+        model.vpas[key].choice = Choice(Estimator.VPA, ChosenBy.KILL_SWITCH)
+    learned.begin_loop(START + timedelta(minutes=165))
+    assert learned.state(key, "main") is None
+    add_vpa(model, "web", Estimator.ADAPTIVE)
+    learned.begin_loop(START + timedelta(minutes=166))
+    after = learned.state(key, "main")
+    assert before is not None
+    assert after is not None
+    assert np.array_equal(after.numbers, before.numbers, equal_nan=True) is not gone
+
+
 def test_pods_that_get_a_limit_of_their_own_are_sized_by_two_numbers_from_the_next_hour_on() -> None:
     model, pods = Model(), [convert(make_pod("web-0", memory="1Gi", limits={"memory": "1Gi"}), Pod)]
     key = add_vpa(model, "web", Estimator.ADAPTIVE)

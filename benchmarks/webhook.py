@@ -21,7 +21,7 @@ from typing import Any
 import aiohttp
 
 from kubetide import crds
-from kubetide.api.objects.admission import AdmissionReview
+from kubetide.api.objects.admission import AdmissionReview, review_response
 from kubetide.api.values.codec import encode
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import serve
@@ -31,7 +31,6 @@ from kubetide.kube.client.credentials import Static
 from kubetide.kube.client.http import HttpTransport
 from kubetide.kube.client.kubeconfig import Access
 from kubetide.kube.client.tls import ServerTrust
-from kubetide.kube.webhook import allow
 from kubetide.telemetry import Telemetry
 from kubetide.testing.builders import make_container, make_node, make_pod, make_replica_set, make_vpa
 from kubetide.vpa.admission.settings import AdmissionSettings
@@ -82,7 +81,7 @@ def serve_webhook(pipe: Connection, url: str, idle: bool) -> None:
         if idle:
 
             async def at_once(review: AdmissionReview) -> dict[str, Any]:
-                return allow(review)
+                return review_response(review.request.uid if review.request else "")
 
             controller.reviewer.review = at_once  # type: ignore[method-assign]
         async with asyncio.TaskGroup() as group:

@@ -29,6 +29,7 @@ from kubetide.api.objects.scheme import (
     PDBS,
     PODS,
     VALIDATING_WEBHOOKS,
+    Resource,
 )
 from kubetide.api.values.patch import JsonPatch, MergePatch, StrategicMergePatch
 from kubetide.clock import SystemClock
@@ -61,6 +62,7 @@ from kubetide.kube.scale import NoMapping, ScaleClient
 from kubetide.kube.webhook import WebhookServer
 
 CLOCK = SystemClock()
+WIDGETS: Resource[dict[str, Any]] = Resource("kubetide.test", "v1", "widgets", "Widget", dict[str, Any])
 CONTAINER = {"name": "app", "image": "example.com/app:1", "resources": {"requests": {"cpu": "100m"}}}
 
 
@@ -336,7 +338,7 @@ def widget_crd() -> dict[str, Any]:
 
 
 async def test_a_custom_resource_is_discovered_scaled_and_walked_to(client: Client, namespace: str) -> None:
-    assert await client.discovery.resolve("kubetide.test/v1", "Widget") is None
+    assert await client.discovery.resources_for("kubetide.test", "Widget") == ()
     await client.create(CRDS, widget_crd())
     scales = ScaleClient(client)
     reference = ObjectReference(api_version="kubetide.test/v1", kind="Widget", name="w")
@@ -348,9 +350,9 @@ async def test_a_custom_resource_is_discovered_scaled_and_walked_to(client: Clie
     resource = await eventually(served)
     assert resource.scale_type == ("autoscaling/v1", "Scale")
     widget = {"apiVersion": "kubetide.test/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 2}}
-    made = await client.create(resource.raw(), widget, namespace=namespace)
+    made = await client.create(WIDGETS, widget, namespace=namespace)
     status = MergePatch({"status": {"replicas": 2, "selector": "app==w"}})
-    await client.patch(resource.raw(), "w", status, namespace=namespace, subresource="status")
+    await client.patch(WIDGETS, "w", status, namespace=namespace, subresource="status")
     target = await scales.get(namespace, reference)
     assert (target.spec_replicas, target.status_replicas, target.selector) == (2, 2, "app=w")
     assert (await scales.set(target, 4)).spec_replicas == 4

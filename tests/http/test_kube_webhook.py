@@ -21,7 +21,7 @@ from kubetide.clock import SystemClock
 from kubetide.kube.client.certificates import KeyPair, as_der, expiry, issue, make_ca
 from kubetide.kube.client.errors import CredentialsFailed
 from kubetide.kube.client.tls import Certificate, Pem
-from kubetide.kube.webhook import ReviewHandler, Stopwatch, WebhookServer, allow
+from kubetide.kube.webhook import ReviewHandler, Stopwatch, WebhookServer
 from kubetide.telemetry import Telemetry
 
 NOW = SystemClock().now()
@@ -73,6 +73,10 @@ async def shown(server: WebhookServer) -> bytes:
     certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()
     return certificate
+
+
+def allow(review: AdmissionReview) -> dict[str, Any]:
+    return review_response(review.request.uid if review.request is not None else "")
 
 
 async def deny_admin(review: AdmissionReview) -> dict[str, Any]:

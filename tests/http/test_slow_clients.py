@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from kubetide.api.objects.admission import AdmissionReview
+from kubetide.api.objects.admission import AdmissionReview, review_response
 from kubetide.clock import SystemClock
 from kubetide.embedded.apiserver.http import ServerOptions, serve
 from kubetide.embedded.apiserver.server import ApiServer
@@ -17,7 +17,7 @@ from kubetide.kube.client.tls import Certificate, Pem, ServerTrust, client_conte
 from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.endpoints import Endpoints
 from kubetide.kube.listener import listening
-from kubetide.kube.webhook import WebhookServer, allow
+from kubetide.kube.webhook import WebhookServer
 from kubetide.node.core.hooks.rules import Plugins
 from kubetide.node.endpoints import NodeEndpoints
 from kubetide.node.runtime.hook_server import HookServer
@@ -69,7 +69,7 @@ async def agent(limits: ConnectionLimits, _: Path) -> AsyncIterator[Connect]:
 @asynccontextmanager
 async def webhook(limits: ConnectionLimits, folder: Path) -> AsyncIterator[Connect]:
     async def review(asked: AdmissionReview) -> dict[str, object]:
-        return allow(asked)
+        return review_response(asked.request.uid if asked.request else "")
 
     ca = make_ca("ca", now=SystemClock().now())
     pair = issue(ca, "localhost", now=SystemClock().now(), dns_names=["localhost"])

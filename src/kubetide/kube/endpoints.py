@@ -44,7 +44,6 @@ class Endpoints:
         host: str = "0.0.0.0",
         port: int = 8080,
         explain_token: str = "",
-        health_check: Callable[[], bool] | None = None,
         notes: Callable[[], Sequence[str]] = tuple,
         limits: ConnectionLimits | None = None,
     ) -> None:
@@ -54,7 +53,6 @@ class Endpoints:
         self._healthy = healthy
         self._ready = ready
         self._explain = explain
-        self._health_check = health_check or healthy
         self._notes = notes
         self.host = host
         self._explain_token = explain_token
@@ -106,7 +104,7 @@ class Endpoints:
 
     async def _checked(self, _: web.Request) -> web.Response:
         """Answer the health check of the vertical autoscaler in its words."""
-        if self._health_check():
+        if self._healthy():
             return web.Response(text="OK")
         return web.Response(status=500, text="Error: last activity is too long ago")
 

@@ -15,8 +15,8 @@ from datetime import timedelta
 from typing import TypeVar
 from urllib.parse import quote
 
-from kubetide.api.objects.metrics import ExternalMetricValue, MetricValue, NodeUsage, PodMetrics, UsagePages
-from kubetide.api.objects.scheme import NODE_USAGE, POD_METRICS, Resource
+from kubetide.api.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics, UsagePages
+from kubetide.api.objects.scheme import POD_METRICS
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.decoding import Foreign, Rejected, decode_page
@@ -62,7 +62,7 @@ class ResourceMetrics:
         self, namespace: str | None = None, selector: str = "", *, foreign: Foreign | None = None
     ) -> tuple[PodMetrics, ...]:
         """Return the usage of the pods of a namespace, or of all but those that are `foreign`."""
-        return _whole(*await self._items(POD_METRICS, namespace, selector, foreign))
+        return _whole(*await self._items(namespace, selector, foreign))
 
     async def readable_pods(
         self, namespace: str | None = None, selector: str = ""
@@ -72,41 +72,32 @@ class ResourceMetrics:
         A server in this process gives columns of all pods, of which there is nothing that cannot be read.
         """
         if selector:
-            return await self._items(POD_METRICS, namespace, selector)
-        return await self._served(POD_METRICS, lambda path: _pods(self._client, path), namespace)
+            return await self._items(namespace, selector)
+        return await self._served(lambda path: _pods(self._client, path), namespace)
 
     async def usage(self, namespace: str | None = None) -> Sequence[PodMetrics] | UsagePages:
         """Return the usage of the pods of a namespace, or of all; columns where the server is in this process."""
         found, rejected = await self.readable_pods(namespace)
         return found if isinstance(found, UsagePages) else _whole(found, rejected)
 
-    async def nodes(self, selector: str = "") -> tuple[NodeUsage, ...]:
-        """Return the usage of all nodes."""
-        return await self._read(NODE_USAGE, None, selector)
-
-    async def _read(self, resource: Resource[T], namespace: str | None, selector: str) -> tuple[T, ...]:
-        return _whole(*await self._items(resource, namespace, selector))
-
     async def _items(
-        self, resource: Resource[T], namespace: str | None, selector: str, foreign: Foreign | None = None
-    ) -> tuple[list[T], list[Rejected]]:
+        self, namespace: str | None, selector: str, foreign: Foreign | None = None
+    ) -> tuple[list[PodMetrics], list[Rejected]]:
         query = {"labelSelector": selector}
-        return await self._served(
-            resource, lambda path: _items(self._client, path, resource.type, query, foreign), namespace
-        )
+        return await self._served(lambda path: _items(self._client, path, PodMetrics, query, foreign), namespace)
 
-    async def _served(self, resource: Resource[T], read: Callable[[str], Awaitable[R]], namespace: str | None) -> R:
-        """Read a path of the version that is served."""
+    async def _served(self, read: Callable[[str], Awaitable[R]], namespace: str | None) -> R:
+        """Read the path of the version that is served."""
         try:
-            return await read(replace(resource, version=self._version).path(namespace=namespace))
+            return await read(replace(POD_METRICS, version=self._version).path(namespace=namespace))
         except NotFound:
             # v1 has the same shape; it is asked for only where v1beta1 is not served, and the other way round.
-            served = await self._client.discovery.versions(resource.group, max_age=REDISCOVER)
+            served = await self._client.discovery.versions(POD_METRICS.group, max_age=REDISCOVER)
             other = next((version for version in RESOURCE_VERSIONS if version in served), self._version)
             if other == self._version:
                 raise
             self._version = other
-            return await read(replace(resource, version=other).path(namespace=namespace))
+            return await read(replace(POD_METRICS, version=other).path(namespace=namespace))
 
 
 class CustomMetrics:

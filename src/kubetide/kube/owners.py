@@ -81,7 +81,6 @@ class OwnerChain:
         stores: Mapping[str, Store[Any]] | None = None,
         freshness: timedelta = timedelta(minutes=10),
         lifetime: timedelta = timedelta(hours=1),
-        jitter: float = 1.0,
         rng: random.Random | None = None,
     ) -> None:
         self.name = "owners"
@@ -92,7 +91,7 @@ class OwnerChain:
         self._lookups: Lookups[ControllerKey, ObjectMeta | KubetideError | None] = Lookups(
             freshness=freshness.total_seconds(),
             lifetime=lifetime.total_seconds(),
-            jitter=jitter,
+            jitter=1.0,
             rng=rng or client.rng,
         )
 

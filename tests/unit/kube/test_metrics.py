@@ -70,14 +70,10 @@ def test_usage_is_asked_for_by_namespace_and_selector() -> None:
     assert server.sent == [("/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods", {"labelSelector": "app=web"})]
 
 
-def test_usage_of_the_whole_cluster_and_of_nodes() -> None:
+def test_usage_of_the_whole_cluster() -> None:
     server = Server({"items": None})
     assert ask(server, lambda kube: ResourceMetrics(kube).pods()) == ()
-    assert ask(server, lambda kube: ResourceMetrics(kube).nodes()) == ()
-    assert [path for path, _ in server.sent] == [
-        "/apis/metrics.k8s.io/v1beta1/pods",
-        "/apis/metrics.k8s.io/v1beta1/nodes",
-    ]
+    assert [path for path, _ in server.sent] == ["/apis/metrics.k8s.io/v1beta1/pods"]
     assert all(query == {} for _, query in server.sent)
 
 

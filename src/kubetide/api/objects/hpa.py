@@ -8,8 +8,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
 from kubetide.api.objects.meta import ApiObject, CrossVersionObjectReference, ObjectMeta, TypedObject
 from kubetide.api.objects.metrics import MetricIdentifier
 from kubetide.api.values.conditions import Condition
@@ -150,29 +148,3 @@ class HorizontalPodAutoscaler(TypedObject, frozen=True, kw_only=True, gc=False):
     metadata: HpaMeta = EMPTY_HPA_META
     spec: HpaSpec = EMPTY_SPEC
     status: HpaStatus = EMPTY_STATUS
-
-
-class HpaSpecV1(ApiObject, frozen=True, kw_only=True, gc=False):
-    scale_target_ref: CrossVersionObjectReference = EMPTY_REFERENCE
-    min_replicas: int | None = None
-    max_replicas: int = 0
-    target_cpu_percent: int | None = msgspec.field(name="targetCPUUtilizationPercentage", default=None)
-
-
-class HpaStatusV1(ApiObject, frozen=True, kw_only=True, gc=False):
-    observed_generation: int | None = None
-    last_scale_time: datetime | None = None
-    current_replicas: int = 0
-    desired_replicas: int = 0
-    current_cpu_percent: int | None = msgspec.field(name="currentCPUUtilizationPercentage", default=None)
-
-
-EMPTY_SPEC_V1 = HpaSpecV1()
-EMPTY_STATUS_V1 = HpaStatusV1()
-
-
-class HorizontalPodAutoscalerV1(TypedObject, frozen=True, kw_only=True, gc=False):
-    """The object as `autoscaling/v1` shows it; controllers read v2, whoever stores v1 checks its shape."""
-
-    spec: HpaSpecV1 = EMPTY_SPEC_V1
-    status: HpaStatusV1 = EMPTY_STATUS_V1

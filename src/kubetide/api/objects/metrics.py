@@ -45,14 +45,6 @@ class UsagePages(dict[str, UsageColumns]):
     """Columns by namespace."""
 
 
-class NodeUsage(TypedObject, frozen=True, kw_only=True, gc=False):
-    """`NodeMetrics` of metrics.k8s.io; the object of that name in slo.koordinator.sh is another thing."""
-
-    timestamp: datetime | None = None
-    window: str = ""
-    usage: ResourceList | None = None
-
-
 class MemoryRunsOut(ApiObject, frozen=True, kw_only=True, gc=False):
     """A container whose memory will soon reach its limit."""
 

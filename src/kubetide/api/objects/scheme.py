@@ -6,13 +6,13 @@ PODS.path(namespace="shop", name="web-1", subresource="eviction")
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import quote
 
 from kubetide.api.objects import apps, core, metrics
 from kubetide.api.objects.core import Lease
 from kubetide.api.objects.events import RecordedEvent
-from kubetide.api.objects.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
+from kubetide.api.objects.hpa import HorizontalPodAutoscaler
 from kubetide.api.objects.meta import TypedObject
 from kubetide.api.objects.slo import (
     ClusterColocationProfile,
@@ -98,9 +98,6 @@ PDBS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", a
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 
 HPAS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", HorizontalPodAutoscaler)
-HPAS_V1 = Resource(
-    "autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler", HorizontalPodAutoscalerV1
-)
 VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler", VerticalPodAutoscaler)
 VPA_CHECKPOINTS = Resource(
     "autoscaling.k8s.io",
@@ -136,7 +133,6 @@ PRIORITY_CLASSES = Resource(
 
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", metrics.PodMetrics)
 POD_SIGNALS = Resource("metrics.k8s.io", "v1beta1", "podsignals", "PodSignals", metrics.PodSignals)
-NODE_USAGE = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", metrics.NodeUsage, namespaced=False)
 
 MUTATING_WEBHOOKS = untyped(
     "admissionregistration.k8s.io",
@@ -154,6 +150,3 @@ VALIDATING_WEBHOOKS = untyped(
 )
 CRDS = untyped("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 API_SERVICES = untyped("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
-
-ALL: tuple[Resource[Any], ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Resource))
-"""Every resource above."""

@@ -1,4 +1,4 @@
-"""What an API server serves: groups, versions, resources; and which resource an apiVersion and kind mean.
+"""What an API server serves: groups, versions, resources; and which resources a kind of a group has.
 
 The answers are kept until `invalidate`, or `lifetime` has passed (a group that a CRD adds, a metrics API that comes
 up). A name that is not found is looked up once more on a fresh cache before it counts as absent, unless the cache is
@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from kubetide.api.objects.meta import ApiObject
-from kubetide.api.objects.scheme import Resource
 from kubetide.api.values.codec import decode
 from kubetide.clock import Clock
 from kubetide.kube.client.errors import ApiError, NotFound
@@ -36,8 +35,6 @@ class DiscoveredResource:
     plural: str
     kind: str
     namespaced: bool
-    verbs: tuple[str, ...] = ()
-    subresources: tuple[str, ...] = ()
     scale_type: tuple[str, str] | None = None
     """The apiVersion and kind of its scale subresource, where it has one."""
 
@@ -50,17 +47,6 @@ class DiscoveredResource:
     def group_resource(self) -> str:
         """The plural with its group, as messages and the custom metrics API spell it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    def raw(self) -> Resource[dict[str, Any]]:
-        """Return the resource with whole dicts as objects."""
-        return Resource(
-            group=self.group,
-            version=self.version,
-            plural=self.plural,
-            kind=self.kind,
-            namespaced=self.namespaced,
-            type=dict[str, Any],
-        )
 
 
 class _Version(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -88,7 +74,6 @@ class _Resource(ApiObject, frozen=True, kw_only=True, gc=False):
     version: str = ""
     kind: str = ""
     namespaced: bool = False
-    verbs: tuple[str, ...] | None = None
 
 
 class _ResourceList(ApiObject, frozen=True, kw_only=True, gc=False):
@@ -134,14 +119,6 @@ class Discovery:
         """Return the versions of a group, the preferred one first; none when it is not served."""
         return (await self.groups(max_age=max_age)).get(group, ())
 
-    async def preferred_version(self, group: str) -> str | None:
-        """Return the version the server prefers for a group, or None when the group is not served."""
-        return next(iter(await self.versions(group)), None)
-
-    async def has(self, group: str, version: str) -> bool:
-        """Return whether a group version is served."""
-        return version in await self.versions(group)
-
     async def resources(self, group: str, version: str) -> tuple[DiscoveredResource, ...]:
         """Return the resources of one group version; none when it is not served."""
         await self.groups()
@@ -151,7 +128,7 @@ class Discovery:
                 body = (await self._request("GET", path)).body
             except NotFound:
                 return ()
-            self._resources[group, version] = _with_subresources(
+            self._resources[group, version] = _with_scales(
                 decode(body, _ResourceList, what=path).resources or (), group, version
             )
         return self._resources[group, version]
@@ -166,16 +143,6 @@ class Discovery:
         if not found and self._age() >= FRESH_SECONDS:
             self.invalidate()
             found = await self._find(group, kind, max_age)
-        return found
-
-    async def resolve(self, api_version: str, kind: str) -> DiscoveredResource | None:
-        """Return the resource of an apiVersion and kind, or None when the server does not serve it."""
-        group, slash, version = api_version.rpartition("/")
-        group = group if slash else ""
-        found = _of_kind(await self.resources(group, version), kind)
-        if found is None and self._age() >= FRESH_SECONDS:
-            self.invalidate()
-            found = _of_kind(await self.resources(group, version), kind)
         return found
 
     def _age(self) -> float:
@@ -200,23 +167,16 @@ class Discovery:
         return tuple(found)
 
 
-def _of_kind(resources: tuple[DiscoveredResource, ...], kind: str) -> DiscoveredResource | None:
-    return next((each for each in resources if each.kind == kind), None)
-
-
 def _preferred_first(group: _Group) -> tuple[str, ...]:
     preferred = group.preferred_version.version if group.preferred_version is not None else ""
     versions = [each.version for each in group.versions or ()]
     return tuple(sorted(versions, key=lambda version: version != preferred))
 
 
-def _with_subresources(listed: tuple[_Resource, ...], group: str, version: str) -> tuple[DiscoveredResource, ...]:
-    subresources: dict[str, list[str]] = {}
+def _with_scales(listed: tuple[_Resource, ...], group: str, version: str) -> tuple[DiscoveredResource, ...]:
     scales: dict[str, tuple[str, str]] = {}
     for each in listed:
-        plural, slash, subresource = each.name.partition("/")
-        if slash:
-            subresources.setdefault(plural, []).append(subresource)
+        plural, _, subresource = each.name.partition("/")
         if subresource == "scale":
             # An entry that does not say its own group and version is of its parent's.
             wire = (each.group, each.version) if each.group and each.version else (group, version)
@@ -228,8 +188,6 @@ def _with_subresources(listed: tuple[_Resource, ...], group: str, version: str) 
             plural=each.name,
             kind=each.kind,
             namespaced=each.namespaced,
-            verbs=each.verbs or (),
-            subresources=tuple(subresources.get(each.name, ())),
             scale_type=scales.get(each.name),
         )
         for each in listed

@@ -29,8 +29,7 @@ from kubetide.kube.control.instruments import Reconciles
 from kubetide.kube.control.leader_election import Leadership
 from kubetide.kube.control.reconcile import STOP_GRACE, Reconciled, Result, Workers
 from kubetide.kube.control.shards import ShardMembership
-from kubetide.kube.control.workqueue import FAILURE_BACKOFF, WorkQueue
-from kubetide.kube.pacing import Backoff
+from kubetide.kube.control.workqueue import WorkQueue
 from kubetide.log import get_logger
 from kubetide.telemetry import Telemetry
 
@@ -73,14 +72,12 @@ class KeyedLoop(Generic[K]):
         *,
         clock: Clock,
         workers: int = 1,
-        backoff: Backoff = FAILURE_BACKOFF,
-        retry_qps: float | None = None,
         stop_grace: timedelta = STOP_GRACE,
         retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
         telemetry: Telemetry | None = None,
     ) -> None:
         self.name = name
-        self.queue: WorkQueue[K] = WorkQueue(clock=clock, name=name, backoff=backoff, retry_qps=retry_qps)
+        self.queue: WorkQueue[K] = WorkQueue(clock=clock, name=name)
         self.add = self.queue.add
         self.add_after = self.queue.add_after
         self._workers: Workers[K] = Workers(

@@ -1,7 +1,6 @@
 """A work queue: which keys are due (`QueueState`), with a clock and sleeping workers around it.
 
-A key that fails comes back later each time; with a rate, all failing keys together also come back no faster than
-that, so that a server which refuses ten thousand objects at once is not asked ten thousand times at once again.
+A key that fails comes back later each time.
 
 Keys that are urgent go first, but for every ninth: what is not urgent goes on, slowly, however many are.
 
@@ -17,7 +16,7 @@ from datetime import timedelta
 from typing import Generic, TypeVar
 
 from kubetide.clock import Clock
-from kubetide.kube.pacing import Backoff, TokenBucket
+from kubetide.kube.pacing import Backoff
 
 # The state of a work queue, without waiting: which keys are due, which are being worked on, which failed how often.
 
@@ -93,11 +92,11 @@ class QueueState(Generic[K]):
         self._sequence += 1
         heapq.heappush(self._heap, (due, self._sequence, key))
 
-    def add_failed(self, key: K, now: float, at_least: float = 0.0) -> float:
-        """Ask again after the delay that the failures of `key` have earned, or `at_least`, and return it."""
+    def add_failed(self, key: K, now: float) -> float:
+        """Ask again after the delay that the failures of `key` have earned, and return it."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        delay = max(at_least, self._backoff.delay(failures))
+        delay = self._backoff.delay(failures)
         self.add_at(key, now + delay, now)
         return delay
 
@@ -168,11 +167,8 @@ class WorkQueue(Generic[K]):
         clock: Clock,
         name: str = "",
         backoff: Backoff = FAILURE_BACKOFF,
-        retry_qps: float | None = None,
-        retry_burst: int = 100,
     ) -> None:
         self.name = name
-        self._retries = TokenBucket(retry_qps, retry_burst) if retry_qps else None
         self._clock = clock
         self._backoff = backoff
         self._state: QueueState[K] = QueueState(backoff)
@@ -253,8 +249,7 @@ class WorkQueue(Generic[K]):
     def add_rate_limited(self, key: K) -> float:
         """Ask again after a delay that doubles with each failure of `key`; return the seconds."""
         now = self._clock.monotonic()
-        at_least = self._retries.reserve(now) if self._retries is not None else 0.0
-        delay = self._state.add_failed(key, now, at_least)
+        delay = self._state.add_failed(key, now)
         self._wake()
         self._set_timer(now)
         return delay

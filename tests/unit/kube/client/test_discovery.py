@@ -70,10 +70,8 @@ def test_versions_come_preferred_first() -> None:
     async def main() -> None:
         discovery = Discovery(Server().request, clock=virtual_clock())
         assert await discovery.versions("example.com") == ("v2", "v1")
-        assert await discovery.preferred_version("") == "v1"
-        assert await discovery.preferred_version("unknown.io") is None
-        assert await discovery.has("apps", "v1")
-        assert not await discovery.has("apps", "v1beta1")
+        assert await discovery.versions("") == ("v1",)
+        assert await discovery.versions("unknown.io") == ()
 
     run_virtual(main())
 
@@ -86,20 +84,7 @@ def test_a_kind_is_found_in_every_version_that_has_it() -> None:
         assert [each.scale_type for each in found] == [None, ("example.com/v1", "Scale")]
         (deployment,) = await discovery.resources_for("apps", "Deployment")
         assert deployment.scale_type == ("autoscaling/v1", "Scale")
-        assert deployment.subresources == ("scale", "status")
         assert deployment.group_resource == "deployments.apps"
-        assert deployment.raw().path(namespace="shop", name="web") == "/apis/apps/v1/namespaces/shop/deployments/web"
-
-    run_virtual(main())
-
-
-def test_an_api_version_and_kind_resolve_to_a_resource() -> None:
-    async def main() -> None:
-        discovery = Discovery(Server().request, clock=virtual_clock())
-        pods = await discovery.resolve("v1", "Pod")
-        assert pods is not None
-        assert (pods.plural, pods.verbs) == ("pods", ("get", "list"))
-        assert await discovery.resolve("apps/v1", "Gadget") is None
 
     run_virtual(main())
 

@@ -7,7 +7,6 @@ import pytest
 
 from kubetide.embedded.sim.time.loop import run_virtual, virtual_clock
 from kubetide.kube.control.workqueue import WorkQueue
-from kubetide.kube.pacing import Backoff
 
 
 def test_a_worker_waits_until_a_key_comes() -> None:
@@ -48,21 +47,6 @@ def test_every_waiting_worker_gets_a_key() -> None:
                 queue.add(number)
             assert sorted([await task or 0 for task in waiting]) == [0, 1, 2, 3, 4]
         assert queue.running == 5
-
-    run_virtual(main())
-
-
-def test_failing_keys_together_come_back_no_faster_than_the_rate() -> None:
-    async def main() -> None:
-        clock = virtual_clock()
-        queue: WorkQueue[int] = WorkQueue(
-            clock=clock, backoff=Backoff(base=0.1, cap=0.1, jitter=0), retry_qps=10, retry_burst=20
-        )
-        for number in range(220):
-            queue.add_rate_limited(number)
-        for _ in range(220):
-            await queue.get()
-        assert clock.monotonic() == pytest.approx(20, abs=0.2)
 
     run_virtual(main())
 

@@ -86,6 +86,30 @@ def test_the_command_compares_manifests_and_writes_what_it_is_asked_for(
     assert "small: replicas" in (tmp_path / "r.html").read_text()
 
 
+def test_jobs_that_come_and_go_are_no_flaps() -> None:
+    scenario = parse_scenario(
+        """
+name: jobs
+duration: 12m
+nodes: [{name: node, cpu: "8", memory: 16Gi}]
+workloads:
+- name: report
+  kind: CronJob
+  schedule: "*/5 * * * *"
+  requests: {cpu: 100m, memory: 64Mi}
+  work: 2m
+"""
+    )
+    (found,) = run(scenario, [NOBODY], Options(workers=1))
+    series = found.run.series["default/report"]
+    assert set(series["pods"].tolist()) == {0.0, 1.0}
+    assert np.isnan(series["wanted"]).all()
+    assert found.figures["flaps"] == 0.0
+    assert ",,1,1," in series_csv([found])
+    (_, section) = sections([found], 1.0)
+    assert [layer.label for layer in section.charts[0].layers] == ["ready"]
+
+
 def test_agents_work_where_something_is_for_them_and_change_nothing_elsewhere() -> None:
     scenario = parse_scenario(SCENARIO)
     assert NODE not in needed(scenario)

@@ -140,8 +140,7 @@ class Writer:
         newest, oldest = int(time.max()) // _SECOND, int(time.min()) // _SECOND
         if oldest < 0 or newest > LAST_SECOND:
             raise InvalidInput("a sample is not in the years 1970 to 9999", subject=str(self._path), field="time")
-        self._first = oldest if self._first is None else min(self._first, oldest)
-        self._last = max(self._last, newest)
+        self._lasts(oldest, newest)
         chunk = (oldest - self._manifest.start) // CHUNK_SECONDS
         if chunk > self._chunk:
             self._flush_usage()
@@ -154,11 +153,18 @@ class Writer:
     def row(self, table: str, **values: Any) -> None:
         """Add a row to any table but usage: times in microseconds, objects and decisions as plain values."""
         rows = self._small[table]
+        if table == "load":
+            self._lasts(values["time"] // _SECOND, values["time"] // _SECOND)
         if self._pseudonyms is not None:
             values = {name: self._hidden(name, value) for name, value in values.items()}
         rows.append({name: _text(value) if name in _PLAIN else value for name, value in values.items()})
         if len(rows) >= _SMALL_ROWS:
             self._flush(table)
+
+    def _lasts(self, oldest: int, newest: int) -> None:
+        """Note from when until when there is anything."""
+        self._first = oldest if self._first is None else min(self._first, oldest)
+        self._last = max(self._last, newest)
 
     def _hidden(self, name: str, value: Any) -> Any:
         assert self._pseudonyms is not None

@@ -48,11 +48,17 @@ def fingerprint(recording: Path, policy: PolicySpec, how: tuple[object, ...]) ->
     return found.hexdigest()[:32]
 
 
+def journal_file(recording: Path) -> Path:
+    """Return where an interrupted search keeps what was tried."""
+    return recording.with_name(recording.name + ".tuning")
+
+
 class Journal:
     """What candidates of a search came to, by fingerprint and class of workloads."""
 
     def __init__(self, recording: Path, *, resume: bool) -> None:
-        self.path = recording.with_name(recording.name + ".tuning")
+        self.path = journal_file(recording)
+        self._parts = parts_file(recording)
         self.known: _Known = {}
         if resume:
             try:
@@ -63,7 +69,9 @@ class Journal:
                 raise InvalidInput(_DAMAGED, subject=str(self.path), field="--resume") from error
 
     def keep(self) -> None:
-        """Write it, whole or not at all."""
+        """Write it, whole or not at all; nothing where nothing was tried, not even a part of it."""
+        if not self.known and not self._parts.exists():
+            return
         unfinished = self.path.with_name(self.path.name + ".tmp")
         unfinished.write_bytes(msgspec.msgpack.encode(self.known))
         unfinished.replace(self.path)

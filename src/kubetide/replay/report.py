@@ -61,14 +61,26 @@ def _known(value: float | None) -> bool:
     return value is not None and value == value
 
 
-def why_nothing(path: Path, outcomes: Sequence[Outcome]) -> str | None:
+def why_nothing(path: Path, outcomes: Sequence[Outcome], period_seconds: int | None = None) -> str | None:
     """Return why no policy has anything to show; None where one has."""
-    if any(_known(value) and name != "cells" for each in outcomes for name, value in each.figures.items()):
-        return None
+    return None if any(map(_has_figures, outcomes)) else _why(path, period_seconds)
+
+
+def silent(path: Path, outcomes: Sequence[Outcome], period_seconds: int | None = None) -> list[str]:
+    """Return a line for every policy that has nothing to show."""
+    reason = _why(path, period_seconds)
+    return [f"{each.policy}: {reason}" for each in outcomes if not _has_figures(each)]
+
+
+def _has_figures(outcome: Outcome) -> bool:
+    return any(_known(value) and name != "cells" for name, value in outcome.figures.items())
+
+
+def _why(path: Path, period_seconds: int | None) -> str:
     about = Recording(path).manifest
     if not about.rows.get("usage") and not about.rows.get("load"):
         return "holds neither usage nor load"
-    hours, period = (about.end - about.start) / 3600.0, about.period_seconds
+    hours, period = (about.end - about.start) / 3600.0, period_seconds or about.period_seconds
     return (
         f"nothing can be counted in its {hours:.3g} hours: periods of {period / 3600.0:.3g} hours count after the "
         "warm-up, with a size in force; give a shorter --period (current needs recorded requests)"

@@ -82,7 +82,7 @@ def tune(
     recording, options = Recording(path), replace(options or Options(), draws=0)
     space = space_of(estimator, objective)
     manifest = recording.manifest
-    days = -(-(manifest.end - manifest.start + manifest.interval_seconds) // _DAY)
+    days = -(-(_last_second(recording) - manifest.start + manifest.interval_seconds) // _DAY)
     held_out = max(1, days // 3) if held_out_days is None else held_out_days
     split = days - held_out
     period = options.period_seconds or manifest.period_seconds
@@ -137,6 +137,12 @@ def tune(
     if not result:
         raise InvalidInput("has nothing to count in the held-out days", subject=str(path))
     return result
+
+
+def _last_second(recording: Recording) -> int:
+    """Return when a recording ends; older ones of load alone do not say it."""
+    times = recording.rows("load")["time"] if not recording.manifest.rows.get("usage") else []
+    return max(recording.manifest.end, max(times, default=0) // 1_000_000)
 
 
 def _finals(found: Sequence[ByClass]) -> dict[str, list[int]]:

@@ -22,6 +22,7 @@ from kubetide.embedded.sim.load.scenario import (
     ScenarioWorkload,
     make_curve,
 )
+from kubetide.embedded.sim.load.scenario_file import with_valid_values
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.client import Client
 from kubetide.log import get_logger
@@ -47,7 +48,10 @@ def parse_load(text: str) -> LoadSpec:
     try:
         spec = msgspec.convert(fields, LoadSpec, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidInput(str(error).replace(" - at `$", " at `"), subject=text, field="--load") from error
+        message, _, where = str(error).partition(" - at `$")
+        place = where.rstrip("`")
+        right = with_valid_values(message, f"workloads[0].load{place}")
+        raise InvalidInput(right, subject=text, field=f"--load {place.lstrip('.')}".rstrip()) from error
     make_curve(spec, where="--load", subject=text)
     return spec
 

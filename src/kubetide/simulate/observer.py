@@ -51,7 +51,7 @@ class SeriesObserver:
             lost = self._lost.pop(key, 0.0) / seconds if seconds > 0 else 0.0
             self._rows.setdefault(key, []).append(
                 (
-                    now, wanted.get(key, float(row.pods)), row.pods, row.ready, rate,
+                    now, wanted.get(key, float("nan")), row.pods, row.ready, rate,
                     min(missed + lost, max(rate, lost)), row.latency,
                     row.used_cores, row.asked_cores, row.used_memory / _GIB, row.asked_memory / _GIB,
                 )
@@ -71,7 +71,7 @@ class SeriesObserver:
         return found
 
     def _wanted(self) -> dict[WorkloadKey, float]:
-        """Return the replicas that every workload is asked to have."""
+        """Return the replicas that workloads are asked to have; what comes and goes with Jobs is asked by nobody."""
         world = self.cluster.world
         return {
             (obj["metadata"]["namespace"], obj["metadata"]["name"]): float(obj["spec"].get("replicas", 1))

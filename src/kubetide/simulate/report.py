@@ -73,9 +73,15 @@ def series_csv(outcomes: Sequence[Simulated]) -> str:
     for each in outcomes:
         for workload, columns in each.run.series.items():
             for row in zip(*(columns[name].tolist() for name in COLUMNS), strict=True):
-                written = (int(value) if name in _WHOLE else value for name, value in zip(COLUMNS, row, strict=True))
+                written = (_written(name, value) for name, value in zip(COLUMNS, row, strict=True))
                 writer.writerow([each.run.policy, workload, *written])
     return target.getvalue()
+
+
+def _written(name: str, value: float) -> float | int | str:
+    if value != value:
+        return ""
+    return int(value) if name in _WHOLE else value
 
 
 def _write_parquet(path: Path, outcomes: Sequence[Simulated]) -> None:
@@ -138,16 +144,11 @@ def _charts(outcome: Simulated, workload: str, slo_seconds: float) -> list[Chart
     def line(label: str, column: str, role: Role, *, step: bool = False, dashed: bool = False) -> Line:
         return Line(label=label, x=at, y=series[column], role=role, step=step, dashed=dashed)
 
+    replicas = [line("ready", "ready", Role.REPLICAS, step=True)]
+    if not np.isnan(series["wanted"]).all():
+        replicas.insert(0, line("wanted", "wanted", Role.TARGET, step=True, dashed=True))
     charts = [
-        Chart(
-            title=f"{run.policy}: replicas",
-            x=time,
-            y=Axis(unit=Unit.COUNT),
-            layers=[
-                line("wanted", "wanted", Role.TARGET, step=True, dashed=True),
-                line("ready", "ready", Role.REPLICAS, step=True),
-            ],
-        ),
+        Chart(title=f"{run.policy}: replicas", x=time, y=Axis(unit=Unit.COUNT), layers=replicas),
         Chart(
             title=f"{run.policy}: CPU",
             x=time,

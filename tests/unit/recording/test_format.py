@@ -108,6 +108,14 @@ def test_a_recording_of_nothing_but_older_samples_has_an_empty_interval(tmp_path
     assert np.isnan(grid.cpu).tolist() == [[True]]
 
 
+def test_a_recording_of_load_alone_knows_from_when_until_when(tmp_path: Path) -> None:
+    with Writer(tmp_path / "a.tide", Manifest(interval_seconds=300)) as writer:
+        for at in (1_700_000_300, 1_700_000_000, 1_700_086_400):
+            writer.row("load", namespace="ns", workload="w", metric="demand_cores", time=at * 1_000_000, value=1.0)
+    manifest = Recording(tmp_path / "a.tide").manifest
+    assert (manifest.start, manifest.end) == (1_700_000_000, 1_700_086_400)
+
+
 def test_a_full_disk_is_one_line_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         def __init__(self, *_: object, **__: object) -> None: ...

@@ -419,7 +419,15 @@ def test_a_recording_that_is_too_short_says_so(tmp_path: Path, capsys: pytest.Ca
     path = written(tmp_path / "a.tide", cpu[:6], memory[:6])
     assert run_cli(["replay", str(path), "--policy", "vpa", "--workers", "1"]) == 2
     assert "nothing can be counted in its 5 hours: periods of 24 hours" in capsys.readouterr().err
+    assert run_cli(["replay", str(path), "--policy", "vpa", "--workers", "1", "--period", "21600"]) == 2
+    assert "periods of 6 hours count" in capsys.readouterr().err, "the period that was asked for"
     assert run_cli(["replay", str(path), "--policy", "vpa", "--workers", "1", "--period", "7200"]) == 0
+    assert capsys.readouterr().err == ""
+    both = ["--policy", "vpa", "--policy", "current", "--workers", "1", "--period", "7200"]
+    assert run_cli(["replay", str(path), *both]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a.tide: current: nothing can be counted" in line
+    assert "current needs recorded requests" in line
     assert run_cli(["replay", str(path), "--audit"]) == 2
     assert "holds no decisions: record it with --live and --audit" in capsys.readouterr().err
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import yaml
@@ -258,6 +259,30 @@ def test_a_search_that_was_interrupted_goes_on_with_what_it_knows(tide: Path, mo
     assert list(tide.parent.iterdir()) == [tide], "nothing is left behind"
     with pytest.raises(InvalidInput, match="nothing to resume"):
         tune(tide, **arguments, options=Options(resume=True))
+
+
+def test_a_search_that_tried_nothing_keeps_nothing(tide: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kubetide.replay.tune.run", interrupted)
+    assert run_cli(["tune", str(tide), "--budget", "2"]) == 130
+    assert list(tide.parent.iterdir()) == [tide]
+    assert "--resume" not in capsys.readouterr().err
+
+
+def test_a_recording_of_load_alone_that_does_not_say_its_end_is_tuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.tide"
+    with Writer(path, Manifest(interval_seconds=HOUR, start=T0)) as writer:
+        for hour in range(72):
+            at, value = (T0 + hour * HOUR) * 1_000_000, 2.0 + hour % 5
+            writer.row("load", namespace="shop", workload="web", metric="demand_cores", time=at, value=value)
+    expected = tune(path, objective="replicas", budget=2)
+    silent = msgspec.structs.replace(Recording(path).manifest, end=0)
+    monkeypatch.setattr("kubetide.recording.reader.read_manifest", lambda *_: silent)
+    assert [table(each) for each in tune(path, objective="replicas", budget=2)] == [table(each) for each in expected]
 
 
 def test_a_damaged_journal_is_one_line(tide: Path) -> None:

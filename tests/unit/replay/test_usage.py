@@ -128,6 +128,25 @@ def test_a_gap_keeps_a_container_sized() -> None:
     assert last["c0"][1] >= 0.9 * GIB
 
 
+@pytest.mark.parametrize("policy", ["adaptive", "adaptive-one"])
+def test_a_container_that_was_never_seen_gets_what_its_neighbours_have(policy: str) -> None:
+    session = UsageSession(policy)
+    session.handle(begin(containers=4))
+    messages = [[message for message in each if message.get("container") != "c3"] for each in story(8, 30, 4)]
+    last = decisions(session, iter(messages))[-1]
+    known, new = np.array([last[name] for name in ("c0", "c1", "c2")]), last["c3"]
+    assert new[0] == pytest.approx(known[:, 0].mean(), abs=0.001)
+    if policy == "adaptive":
+        assert new[1:] == pytest.approx([known[:, 1].mean(), known[:, 2].max()], abs=1)
+    else:
+        assert new[1] == known[:, 1].max()
+    # Its own samples decide as soon as there are any.
+    *_, observed, asked = list(story(8, 31, 4))[-1]
+    answer = session.handle(observed) or session.handle(asked)
+    assert answer is not None
+    assert answer["decisions"]["c3"][1] > 3.0 * GIB
+
+
 def test_vpa_learns_from_an_oom_kill() -> None:
     session = UsageSession("vpa")
     session.handle(begin(containers=1, period=DAY))

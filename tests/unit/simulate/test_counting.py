@@ -39,6 +39,7 @@ def test_time_to_cover_a_step(rate: list[float], missed: list[float], expected: 
     [
         pytest.param([2, 2, 4, 6, 6], 0, id="one-direction"),
         pytest.param([2, 4, 2, 4], 2, id="up-down-up"),
+        pytest.param([float("nan"), 2, 4, 2, float("nan"), 4], 1, id="what-nobody-wants-does-not-change"),
         pytest.param([2, 4, *[4] * 41, 2], 0, id="down-after-more-than-ten-minutes"),
     ],
 )

@@ -89,11 +89,11 @@ def test_a_load_is_read_from_a_line() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("zigzag:base=1", "zigzag"),
+        ("zigzag:base=1", "--load curve: 'zigzag' is none of constant, step, ramp"),
         ("spike:base", "is not NAME=VALUE"),
         ("spike:base=1,peak=2,at=5m", "duration"),
         ("spike:base=x,peak=2,at=5m,for=1m", "base"),
-        ("constant:speed=1", "speed"),
+        ("constant:speed=1", "there is no field 'speed'; there are curve, level"),
     ],
 )
 def test_a_load_that_cannot_be_read_names_what_is_wrong(text: str, message: str) -> None:

@@ -102,7 +102,7 @@ def command(
     from kubetide.replay.core.figures import Prices
     from kubetide.replay.parts import parts_file
     from kubetide.replay.pictures import sections, with_clairvoyant
-    from kubetide.replay.report import as_csv, as_json, table, why_nothing
+    from kubetide.replay.report import as_csv, as_json, silent, table, why_nothing
     from kubetide.replay.runs import Options, load_policy, run, with_cadence
 
     specs = [load_policy(name) if every is None else with_cadence(load_policy(name), every) for name in policies]
@@ -128,8 +128,10 @@ def command(
             if parts_file(recording).exists():
                 click.echo(f"\nwhat is done is kept in {parts_file(recording)}; go on with --resume", err=True)
             raise
-    if (reason := why_nothing(recording, outcomes)) is not None:
+    if (reason := why_nothing(recording, outcomes, period)) is not None:
         raise InvalidInput(reason, subject=str(recording))
+    for line in silent(recording, outcomes, period):
+        click.echo(f"kubetide: {recording}: {line}", err=True)
     if output == "json":
         click.echo(as_json(outcomes))
     elif output == "csv":

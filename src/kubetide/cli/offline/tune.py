@@ -71,6 +71,7 @@ def command(
     """
     from kubetide.charts.page import page
     from kubetide.cli.offline.reports import progress_bar, show_table, write_report
+    from kubetide.replay.parts import journal_file
     from kubetide.replay.runs import Options
     from kubetide.replay.tune import tune
     from kubetide.replay.tuned import in_force, policy_file, sections, table
@@ -92,7 +93,8 @@ def command(
                 progress=progress,
             )
         except KeyboardInterrupt:
-            click.echo(f"\nwhat is tried is kept beside {recording}; go on with --resume", err=True)
+            if (kept := journal_file(recording)).exists():
+                click.echo(f"\nwhat is tried is kept in {kept}; go on with --resume", err=True)
             raise
     for each in found:
         show_table(f"{each.workload_class}: front of {recording.name}", *table(each))

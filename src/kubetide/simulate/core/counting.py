@@ -104,7 +104,8 @@ def _quiet(times: Floats, missed: Floats, place: int) -> bool:
 def flaps(times: Floats, wanted: Floats) -> int:
     """Return how often a change took back the direction of a change of less than ten minutes before."""
     found, last, last_at = 0, 0.0, -np.inf
-    change = np.diff(wanted)
+    # Where no number of replicas is wanted, as of Jobs, none changes.
+    change = np.nan_to_num(np.diff(wanted))
     for at in np.flatnonzero(change).tolist():
         direction, when = float(np.sign(change[at])), float(times[at + 1])
         found += direction != last and when - last_at < FLAP_SECONDS

@@ -47,7 +47,7 @@ def parse_scenario(text: str | bytes, *, subject: str = "scenario", directory: P
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$")
         place = where.rstrip("`").lstrip(".")
-        raise ScenarioError(_with_valid_values(message, place), subject=subject, field=place) from error
+        raise ScenarioError(with_valid_values(message, place), subject=subject, field=place) from error
     if scenario.start.tzinfo is None:
         scenario = msgspec.structs.replace(scenario, start=scenario.start.replace(tzinfo=UTC))
     scenario = msgspec.structs.replace(scenario, source=subject)
@@ -82,7 +82,7 @@ def _inline_trace(load: Raw, place: str, subject: str, directory: Path | None) -
         raise ScenarioError(f"the trace {name} cannot be read: {why}", subject=subject, field=place) from error
 
 
-def _with_valid_values(message: str, place: str) -> str:
+def with_valid_values(message: str, place: str) -> str:
     """Return what is wrong at a place, with what would be right there."""
     kind = _type_at(place)
     if (wrong := _WRONG_VALUE.search(message)) and (values := _choices(kind)):

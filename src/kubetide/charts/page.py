@@ -20,8 +20,8 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:#555;padding-bottom:.3rem}
 th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
 th:first-child,td:first-child{text-align:left}
-.scroll{overflow-x:auto}.charts{display:flex;flex-wrap:wrap;gap:1rem}
-figure{margin:0;flex:1 1 28rem;min-width:0;max-width:44rem}svg{width:100%;height:auto}
+.scroll{overflow-x:auto}.charts{display:grid;gap:1rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,28rem),1fr))}
+figure{margin:0}svg{width:100%;height:auto}
 @media (prefers-color-scheme:dark){body{color:#ddd;background:#16181c}th,td{border-color:#3a3d44}caption{color:#aaa}
 svg .tide-text{fill:#ddd}svg .tide-grid{stroke:#3a3d44}path[fill-opacity]{fill-opacity:.45}
 svg [class^=tide-]:not(.tide-text,.tide-grid){filter:brightness(1.5)}}

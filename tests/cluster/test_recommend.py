@@ -294,6 +294,21 @@ def test_prometheus_gives_rows_with_departed_pods_and_the_hpa() -> None:
     on_cluster([make_deployment("web", replicas=2, cpu="2", memory="1Gi"), hpa], check)
 
 
+def test_a_target_of_an_hpa_for_one_container_is_read_as_that() -> None:
+    async def check(cluster: SimCluster, client: Client) -> None:
+        (workload,) = (await gather(client, cluster.clock, Selection(), Sources())).state.workloads
+        assert workload.utilization == {"cpu/main": 50}
+        assert workload.utilization_of("main") == {"cpu": 50}
+        assert workload.utilization_of("proxy") == {}
+
+    hpa = make_hpa("web", target="web", minimum=1, maximum=2, cpu_percent=50)
+    (metric,) = hpa["spec"]["metrics"]
+    hpa["spec"]["metrics"] = [
+        {"type": "ContainerResource", "containerResource": {**metric["resource"], "container": "main"}}
+    ]
+    on_cluster([make_deployment("web", cpu="2"), hpa], check)
+
+
 @pytest.mark.parametrize("lists", [("other-1", "web-2.x"), None], ids=["by pods", "as a whole"])
 def test_a_large_namespace_is_asked_for_by_the_pods_of_its_workloads(lists: Sequence[str] | None) -> None:
     async def check(cluster: SimCluster, client: Client) -> None:

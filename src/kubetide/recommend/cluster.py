@@ -187,10 +187,12 @@ def _targets(hpas: Sequence[HorizontalPodAutoscaler]) -> Mapping[Owner, Mapping[
     for hpa in hpas:
         target = hpa.spec.scale_target_ref
         for metric in hpa.spec.metrics or ():
-            source = metric.resource or metric.container_resource
+            each = metric.container_resource
+            source = metric.resource or each
             if source is not None and source.target.average_utilization:
                 key = (hpa.metadata.namespace, target.kind, target.name)
-                found.setdefault(key, {})[source.name] = source.target.average_utilization
+                name = source.name if each is None else f"{each.name}/{each.container}"
+                found.setdefault(key, {})[name] = source.target.average_utilization
     return found
 
 

@@ -268,6 +268,16 @@ def test_a_utilization_target_sizes_for_the_target() -> None:
     assert any("HPA targets 50 %" in note for note in row.notes)
 
 
+def test_a_utilization_target_of_one_container_is_no_target_of_the_others() -> None:
+    pair = replace(WEB, utilization={"cpu/main": 50}, containers=(Container("main"), Container("proxy")))
+    given = replace(usage(), cpu=np.full((2304, 2), 0.3))
+    found = rows([pair], {key_of(pair, name): given for name in ("main", "proxy")})
+    cpu = {row.container: amounts(row)[0] for row in found}
+    assert cpu["main"] == 600
+    assert cpu["proxy"] == amounts(one(WEB, given))[0]
+    assert not any("HPA" in note for row in found if row.container == "proxy" for note in row.notes)
+
+
 def test_a_utilization_target_holds_for_a_checkpoint_too() -> None:
     stored = Estimate(cpu_millis=120, memory_bytes=300 * MIB, days=9, samples=9000, source="VPA checkpoint")
     row = one(replace(WEB, utilization={"cpu": 60}), stored)

@@ -64,7 +64,8 @@ def command(invocation: Invocation, /, workload: str, kind: str, container: str,
             continue
         if isinstance(usage, Usage):
             vpa = marks.get(row.container, VpaMarks())
-            drawn = [*charts(usage, row, targets=workloads[0].utilization, vpa=vpa), replicas(usage, row)]
+            targets = workloads[0].utilization_of(row.container)
+            drawn = [*charts(usage, row, targets=targets, vpa=vpa), replicas(usage, row)]
             sections.append(Section(heading=row.container, text=[why(row)], charts=drawn))
         else:
             click.echo(f"kubetide: {row.workload} {row.container}: {row.reason}", err=True)

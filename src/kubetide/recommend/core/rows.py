@@ -126,7 +126,8 @@ def rows(
             key = key_of(workload, container.name)
             planned[key] = Planned(workload, container, None, [])
             if (given := usage.get(key)) is not None and key in estimates:
-                made = sized(estimates[key].size, workload, given if isinstance(given, Usage) else None, chosen)
+                series = given if isinstance(given, Usage) else None
+                made = sized(estimates[key].size, workload, container, series, chosen)
                 planned[key] = Planned(workload, container, made.sizes, made.notes, made.needed)
     within(list(planned.values()), bounds or {})
     for key, each in planned.items():
@@ -225,7 +226,7 @@ def _row(
     evidence = _evidence(workload, given, old, requests, options)
     if series is not None:
         past = [
-            _at_most(sized(size, workload, until(series, day), options).sizes, planned.held)
+            _at_most(sized(size, workload, container, until(series, day), options).sizes, planned.held)
             for day, size in enumerate(estimate.by_day, start=1)
         ]
         evidence = msgspec.structs.replace(evidence, day_by_day=walk_forward(series, past))

@@ -52,7 +52,9 @@ class Sized:
     notes: list[str]
 
 
-def sized(estimate: tuple[float, float], workload: Workload, usage: Usage | None, options: Options) -> Sized:
+def sized(
+    estimate: tuple[float, float], workload: Workload, container: Container, usage: Usage | None, options: Options
+) -> Sized:
     """Return the sizes of a container from what its estimator says; `within` has what is about room."""
     notes: list[str] = []
     result: dict[str, int | None] = {}
@@ -61,13 +63,14 @@ def sized(estimate: tuple[float, float], workload: Workload, usage: Usage | None
         return Sized(NOTHING, NOTHING, ["no requests: QoS class BestEffort is kept"])
     if workload.utilization is None:
         notes.append("HPAs could not be read: one with a utilization target would add pods if requests shrink")
+    targets = workload.utilization_of(container.name)
     least = minimum(options.estimator, len(workload.containers), options.estimators)
     for resource, raw, bottom in zip((CPU, MEMORY), estimate, least, strict=True):
         if not np.isfinite(raw):
             result[resource] = needed[resource] = None
             continue
         amount = (raw * 1000.0 if resource == CPU else raw) * (1.0 + options.headroom)
-        percent = (workload.utilization or {}).get(resource)
+        percent = targets.get(resource)
         if percent:
             # Without samples what is estimated stands for what pods use on average, which is less.
             used = _per_pod(usage, resource) if usage is not None else raw * (1000.0 if resource == CPU else 1.0)

@@ -90,7 +90,8 @@ class Workload:
     pods: frozenset[str] = frozenset()
     """The names of its pods today."""
     utilization: Mapping[str, int] | None = field(default_factory=dict)
-    """Targets of its HPA in percent of the request, by resource; None where HPAs could not be read."""
+    """Targets of its HPA in percent of the request, by resource, or `RESOURCE/CONTAINER` for one container alone; None
+    where HPAs could not be read."""
     nodes: frozenset[str] = frozenset()
     """Where its pods run."""
     maker: Maker | None = None
@@ -98,6 +99,12 @@ class Workload:
     """What made it and keeps it as it is, where that is not a person: an operator's resource."""
     no_template: str = ""
     """Why there is no pod template that sizes could be written to."""
+
+    def utilization_of(self, container: str) -> Mapping[str, int]:
+        """Return the utilization targets that a container has to meet, by resource."""
+        known = self.utilization or {}
+        found = {resource: known.get(f"{resource}/{container}", known.get(resource)) for resource in (CPU, MEMORY)}
+        return {resource: percent for resource, percent in found.items() if percent is not None}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -177,18 +177,19 @@ def test_runs_of_a_cron_job_add_up_to_one_history(by_owner: bool, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("by", "cpu", "why"),
+    ("mode", "by", "cpu", "why"),
     [
-        pytest.param(None, "100m", "fewer than the minimum", id="upstream-leaves-it-alone"),
-        pytest.param("rollout", "300m", "", id="a-rollout-surges-first"),
-        pytest.param("magic", "100m", "kubetide.io/update-by", id="what-nobody-knows-is-named"),
+        pytest.param("Recreate", None, "100m", "fewer than the minimum", id="upstream-leaves-it-alone"),
+        pytest.param("Recreate", "rollout", "300m", "", id="a-rollout-surges-first"),
+        pytest.param("InPlaceOrRecreate", "rollout", "300m", "", id="where-it-is-too-few-for-in-place-too"),
+        pytest.param("Recreate", "magic", "100m", "kubetide.io/update-by", id="what-nobody-knows-is-named"),
     ],
 )
-def test_a_single_replica_is_replaced_without_a_gap(by: str | None, cpu: str, why: str) -> None:
+def test_a_single_replica_is_replaced_without_a_gap(mode: str, by: str | None, cpu: str, why: str) -> None:
     async def main(cluster: SimCluster) -> None:
         await install_crds(cluster)
         await cluster.apply(make_deployment("web", replicas=1, cpu="100m", memory="128Mi"))
-        vpa = make_vpa("web", target="web")
+        vpa = make_vpa("web", target="web", mode=mode)
         if by is not None:
             vpa["metadata"]["annotations"] = {"kubetide.io/update-by": by}
         await cluster.apply(vpa)

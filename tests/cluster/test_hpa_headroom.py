@@ -16,7 +16,7 @@ from kubetide.hpa.headroom.store import NO_DEMAND
 from kubetide.hpa.settings import HpaSettings
 from kubetide.testing.builders import make_deployment, make_hpa
 from simulated.autoscaling import HPAS, Running, autoscaler
-from simulated.cluster import run
+from simulated.cluster import events, run
 
 HOURS = 3
 RUSH = 1800.0
@@ -120,6 +120,13 @@ def test_taking_the_annotation_away_brings_the_plain_rule_back_at_once() -> None
             await cluster.apply(made)
             await cluster.run_for(timedelta(seconds=1))
             assert (running.controller.explain("hpa", "default/web") or {})["headroom"] is None
+            made["metadata"]["annotations"] = {"kubetide.io/hpa-headroom": "learned", "kubetide.io/learned": "off"}
+            await cluster.apply(made)
+            await cluster.run_for(timedelta(minutes=1))
+            assert [event["message"] for event in events(cluster, reason="HeadroomChanged")] == [
+                "learned headroom: off",
+                "learned headroom: off, by annotation kubetide.io/learned: off",
+            ]
 
     run(main, nodes=2)
 

@@ -88,13 +88,17 @@ def test_an_estimator_nobody_knows_is_named_and_the_flag_applies() -> None:
     async def main(cluster: SimCluster) -> None:
         await prepared(cluster)
         await web(cluster, "web", estimator="oracle")
-        async with recommender(cluster, SETTINGS):
+        async with recommender(cluster, SETTINGS) as running:
             await cluster.run_for(10 * MINUTE)
             told = events(cluster, reason="InvalidTuning")
             assert [event["message"] for event in told] == [
                 "annotation kubetide.io/estimator: 'oracle' is none of vpa, adaptive, adaptive-one"
             ]
             assert condition(cluster, "default", "web", "AdaptiveEstimator") == {}
+            # The event is gone after an hour, what is wrong is not.
+            explained = running.recommender.explain("vpa", "default/web")
+            assert explained is not None
+            assert "  ! annotation kubetide.io/estimator: 'oracle' is none of" in render(explained)
 
     run(main, nodes=1)
 
@@ -109,6 +113,8 @@ def test_a_pod_whose_limit_is_its_request_keeps_one_number() -> None:
             await hours(cluster, 0, 3)
             explained = running.recommender.explain("vpa", "default/web")
             assert explained is not None
+            # Mode Off is decided once a day, and this day is not over.
+            assert "    cpu     the plain target, until the day (UTC) has ended" in render(explained)
             assert explained["learned"]["containers"]["main"]["memory"]["numbers"] == 1
             assert "kubetide.io/memory-limits" not in annotations(cluster)
             assert recommended(cluster, "default", "web")["memory"] >= 340 * MIB

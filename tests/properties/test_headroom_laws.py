@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from kubetide.hpa.core.annotations import HeadroomMode, overrides_of
 from kubetide.hpa.core.conclude import conclude
-from kubetide.hpa.core.headroom.advice import Advice, Headroom, Terms
-from kubetide.hpa.core.headroom.learner import LearnedCount
+from kubetide.hpa.core.headroom.advice import Headroom, Terms
 from kubetide.hpa.core.observation import Memory
-from kubetide.stats.forecast import Forecast
-from unit.hpa.worlds import NOW, hpa, observation, reading, turn
+from unit.hpa.worlds import NOW, hpa, learned, observation, reading, turn
 
 HOUR = 240
 """Steps of 15 s."""
@@ -62,22 +60,6 @@ def test_a_restart_forgets_nothing_of_what_is_saved(rng: Random, steps: int) -> 
     assert len(text) < 4096
 
 
-def said(count: int, *, proven: bool, mode: HeadroomMode) -> LearnedCount:
-    advice = Advice(
-        replicas=count,
-        forecast=Forecast(value=4.0, parts={"last": 4.0}, weights={"last": 1.0}),
-        typical_error=0.1,
-        level=count,
-        rule="errors, late work at 8",
-        hold_steps=4,
-        backlog_seconds=0.0,
-        cost=1.0,
-        plain_cost=2.0,
-        proven=proven,
-    )
-    return LearnedCount(mode=mode, demand=4.0, advice=advice, step_seconds=15, origin="live")
-
-
 BEHAVIORS = st.sampled_from(
     [
         None,
@@ -103,7 +85,7 @@ def test_what_is_decided_is_never_below_the_plain_decision_unless_allowed(
         now = NOW + number * timedelta(seconds=15)
         seen = observation(autoscaler, current, [reading(*[usage] * current, at=now)])
         plain = turn(seen, memory, now=now)
-        told = turn(msgspec.structs.replace(seen, learned=said(count, proven=proven, mode=mode)), memory, now=now)
+        told = turn(msgspec.structs.replace(seen, learned=learned(count, proven=proven, mode=mode)), memory, now=now)
         assert 2 <= told.desired <= 25
         if not proven:
             assert told.desired == plain.desired

@@ -8,7 +8,7 @@ import pytest
 
 from kubetide.api.objects.scheme import NODES
 from kubetide.api.values.patch import MergePatch
-from kubetide.api.values.quantity import parse_quantity
+from kubetide.api.values.quantity import parse_quantity, readable
 from kubetide.embedded.sim.cluster import SimCluster
 from kubetide.errors import SettingsError
 from kubetide.testing.builders import (
@@ -22,6 +22,7 @@ from kubetide.testing.builders import (
 from kubetide.vpa.recommender.core.model import Model
 from kubetide.vpa.recommender.explain import render
 from kubetide.vpa.recommender.settings import RecommenderSettings
+from kubetide.vpa.updater.explain import render as render_pod
 from kubetide.vpa.updater.settings import UpdaterSettings
 from simulated.cluster import events, pods, ready_pods, run
 from simulated.gated import by_node, run_all, two_pools
@@ -177,18 +178,19 @@ def test_runs_of_a_cron_job_add_up_to_one_history(by_owner: bool, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("by", "cpu", "why"),
+    ("mode", "by", "cpu", "why"),
     [
-        pytest.param(None, "100m", "fewer than the minimum", id="upstream-leaves-it-alone"),
-        pytest.param("rollout", "300m", "", id="a-rollout-surges-first"),
-        pytest.param("magic", "100m", "kubetide.io/update-by", id="what-nobody-knows-is-named"),
+        pytest.param("Recreate", None, "100m", "fewer than the minimum", id="upstream-leaves-it-alone"),
+        pytest.param("Recreate", "rollout", "300m", "", id="a-rollout-surges-first"),
+        pytest.param("InPlaceOrRecreate", "rollout", "300m", "", id="where-it-is-too-few-for-in-place-too"),
+        pytest.param("Recreate", "magic", "100m", "kubetide.io/update-by", id="what-nobody-knows-is-named"),
     ],
 )
-def test_a_single_replica_is_replaced_without_a_gap(by: str | None, cpu: str, why: str) -> None:
+def test_a_single_replica_is_replaced_without_a_gap(mode: str, by: str | None, cpu: str, why: str) -> None:
     async def main(cluster: SimCluster) -> None:
         await install_crds(cluster)
         await cluster.apply(make_deployment("web", replicas=1, cpu="100m", memory="128Mi"))
-        vpa = make_vpa("web", target="web")
+        vpa = make_vpa("web", target="web", mode=mode)
         if by is not None:
             vpa["metadata"]["annotations"] = {"kubetide.io/update-by": by}
         await cluster.apply(vpa)
@@ -236,11 +238,19 @@ def test_a_limit_does_not_grow_beyond_reason_with_its_request(by_policy: bool) -
         cluster.set_usage("default", "web", cpu="900m", memory="64Mi")
         await cluster.run_for(MINUTE)
         await run_all(cluster, ["RequestToLimitRatio"] if by_policy else [], 20 * MINUTE)
+        updater = UpdaterSettings(feature_gates=("RequestToLimitRatio=true",) if by_policy else ())
+        async with vpa_parts(cluster, updater) as running:
+            await cluster.run_for(2 * MINUTE)
+            explained = running.updater.explain("pod", f"default/{pods(cluster)[0]['metadata']['name']}")
+            assert explained is not None
+            limit = explained["containers"][0]["limits"]["cpu"]
+            assert f"    with limits cpu {readable('cpu', limit)}" in render_pod(explained)
         for pod in ready_pods(cluster, "default"):
             own = pod["spec"]["containers"][0]["resources"]
             times = parse_quantity(own["limits"]["cpu"]).milli / parse_quantity(own["requests"]["cpu"]).milli
             assert parse_quantity(own["requests"]["cpu"]).milli > 900
             assert times == pytest.approx(1.5 if by_policy else 20.0, rel=0.01)
+            assert own["limits"]["cpu"] == limit
 
     run(main, nodes=2)
 

@@ -68,6 +68,7 @@ class HpaState:
     warned_at: datetime | None = None
     problems: tuple[str, ...] = ()
     headroom: KeptHeadroom = field(default_factory=KeptHeadroom)
+    headroom_stands: str | None = None
     strategy: SelectionStrategy | None = None
     saved_at: datetime | None = None
     """When the status was written last; None before the first time."""
@@ -344,12 +345,15 @@ class Reconciler:
         self._hpas.written(saved)
 
     def _announce(self, hpa: HorizontalPodAutoscaler, state: HpaState, stance: Stance, overrides: Overrides) -> None:
-        """Publish what changed since the last reconcile: invalid annotations, the built-in controller, the strategy."""
+        """Publish what changed since the last reconcile: invalid annotations, the built-in controller, switches."""
         if overrides.problems != state.problems:
             state.problems = overrides.problems
             for text in overrides.problems:
                 self._writer.publish((events.failed(hpa, events.Reason.INVALID_ANNOTATION, text),))
         self._warn(hpa, state, stance)
+        if state.headroom_stands not in (None, overrides.headroom_stands):
+            self._writer.publish((events.headroom_changed(hpa, overrides.headroom_stands),))
+        state.headroom_stands = overrides.headroom_stands
         strategy = self._observer.strategy(overrides)
         if state.strategy not in (None, strategy):
             self._writer.publish((events.strategy_changed(hpa, strategy),))

@@ -21,11 +21,10 @@ from kubetide.api.objects.sample_frames import STREAM_CA
 from kubetide.api.objects.scheme import CONFIG_MAPS
 from kubetide.clock import Clock
 from kubetide.errors import SettingsError
-from kubetide.kube.client.ciphers import openssl_ciphers
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, NotFound
 from kubetide.kube.client.kubeconfig import Access
-from kubetide.kube.client.tls import Certificate, ClientTls, Pem, ServerTrust
+from kubetide.kube.client.tls import Certificate, ClientTls, Pem, ServerTrust, openssl_ciphers
 from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.listener import listening

@@ -7,9 +7,13 @@ from typing import Any
 from kubetide.api.objects.core import Pod
 from kubetide.api.objects.hpa import HorizontalPodAutoscaler, MetricSpec
 from kubetide.api.values.codec import convert
+from kubetide.hpa.core.annotations import HeadroomMode
 from kubetide.hpa.core.decide import decide
+from kubetide.hpa.core.headroom.advice import Advice
+from kubetide.hpa.core.headroom.learner import LearnedCount
 from kubetide.hpa.core.observation import Memory, Observation, Options, ScaleDecision, ScaleView
 from kubetide.hpa.core.samples import PodReading, Reading, Sample, ValueReading
+from kubetide.stats.forecast import Forecast
 from kubetide.testing.builders import make_hpa, make_pod
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -114,3 +118,19 @@ def turn(
     seen: Observation, memory: Memory | None = None, *, now: datetime = NOW, options: Options | None = None
 ) -> ScaleDecision:
     return decide(seen, memory or Memory(recommendations=()), options or Options(), now=now)
+
+
+def learned(replicas: int, *, proven: bool = True, mode: HeadroomMode = HeadroomMode.LEARNED) -> LearnedCount:
+    advice = Advice(
+        replicas=replicas,
+        forecast=Forecast(value=4.2, weights={"last": 1.0}),
+        typical_error=0.08,
+        level=replicas,
+        rule="errors, late work at 8",
+        hold_steps=16,
+        backlog_seconds=0.0,
+        cost=5.5,
+        plain_cost=6.5,
+        proven=proven,
+    )
+    return LearnedCount(mode=mode, demand=4.0, advice=advice, step_seconds=15, origin="live")

@@ -10,7 +10,7 @@ from kubetide.verdicts.core.judge import NEEDS, about, rows
 from kubetide.verdicts.core.table import TABLE
 from kubetide.verdicts.core.verdict import Finding, Severity
 from kubetide.verdicts.core.webhook import judge_webhook
-from unit.verdicts.breaking import NODE, POD, WEB, change, ended, no_cpu_request
+from unit.verdicts.breaking import NODE, POD, WEB, change, ended, no_cpu_request, single
 from unit.verdicts.situations_autoscalers import AUTOSCALERS
 from unit.verdicts.situations_others import OTHERS
 from unit.verdicts.town import Town, container
@@ -52,6 +52,14 @@ def test_a_situation_has_its_verdict_and_its_remedy(verdict: str) -> None:
     told = {finding.verdict.id: finding for finding in findings(town, kind, key, record)}
     assert verdict in told, [finding.line for finding in told.values()]
     assert (told[verdict].line, told[verdict].remedy) == (line, remedy)
+
+
+@pytest.mark.parametrize(("by", "line"), [("rollout", "OK"), ("rolout", "NOT APPLIED")])
+def test_a_single_replica_that_is_rolled_out_is_not_too_few(by: str, line: str) -> None:
+    town = Town()
+    single(town)
+    change("VerticalPodAutoscaler", metadata__annotations={"kubetide.io/update-by": by})(town)
+    assert [finding.line.partition(":")[0] for finding in findings(town, "vpa", WEB, {})] == [line]
 
 
 def test_every_verdict_has_a_situation() -> None:

@@ -89,6 +89,13 @@ class Overrides:
     """Who forbids the learned headroom that is asked for, in words."""
     problems: tuple[str, ...] = field(default=())
 
+    @property
+    def headroom_stands(self) -> str:
+        """Return whether learned headroom is on, and who says so, in words."""
+        if self.headroom is not None:
+            return f"{self.headroom}, by annotation {HEADROOM}"
+        return f"off, by {self.killed}" if self.killed else "off"
+
 
 NO_OVERRIDES = Overrides()
 

@@ -37,6 +37,7 @@ class Reason(StrEnum):
     METRIC_FALLBACK = "MetricFallback"
     INVALID_ANNOTATION = "InvalidAnnotation"
     STRATEGY_CHANGED = "StrategyChanged"
+    HEADROOM_CHANGED = "HeadroomChanged"
 
 
 FAILED_METRIC_REASONS = {
@@ -85,6 +86,11 @@ def samples_refused(hpa: HorizontalPodAutoscaler, metric: str, texts: Sequence[s
 def strategy_changed(hpa: HorizontalPodAutoscaler, strategy: str) -> Event:
     """Return the event that pods are selected in another way from now on."""
     return normal(about(hpa), Reason.STRATEGY_CHANGED.value, f"pods are selected by {strategy}")
+
+
+def headroom_changed(hpa: HorizontalPodAutoscaler, stands: str) -> Event:
+    """Return the event that learned headroom was switched on or off."""
+    return normal(about(hpa), Reason.HEADROOM_CHANGED.value, f"learned headroom: {stands}")
 
 
 def built_in_active(hpa: HorizontalPodAutoscaler, sign: str, *, acting: bool) -> Event:

@@ -1,11 +1,13 @@
-"""TLS contexts that follow their files: a certificate that is rotated on disk is used by the next connection.
+"""TLS contexts that follow their files, and names of ciphers.
 
+A certificate that is rotated on disk is used by the next connection.
 A context is rebuilt when any of its files has changed (by time, size or inode: projected volumes swap a symlink).
 Connections are pooled by context, so a new context means new connections, and requests in flight on old ones are
 not disturbed.
 """
 
 import os
+import re
 import ssl
 import tempfile
 from contextlib import suppress
@@ -13,6 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubetide.kube.client.errors import CredentialsFailed
+
+_GO = re.compile(
+    r"TLS_(?:(?P<exchange>ECDHE)_)?(?P<key>RSA|ECDSA)_WITH_"
+    r"(?:AES_(?P<bits>128|256)_(?P<mode>GCM|CBC)_(?P<digest>SHA|SHA256|SHA384)|(?P<chacha>CHACHA20_POLY1305)(?:_SHA256)?)"
+)
+_OPENSSL = re.compile(r"(?:ECDHE-(?:RSA|ECDSA)-)?(?:AES(?:128|256)(?:-GCM)?-SHA(?:256|384)?|CHACHA20-POLY1305)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,3 +135,31 @@ def shown_certificate(server: ssl.SSLContext) -> bytes:
         shown = theirs.getpeercert(binary_form=True)
         return shown or b""
     raise ssl.SSLError("the handshake does not end")
+
+
+def openssl_ciphers(text: str) -> str:
+    """Return the cipher list for OpenSSL; empty when nothing is known, which leaves the choice to the library.
+
+    Names are Go's, which upstream's `--tls-ciphers` takes, or those of OpenSSL; unknown ones are left out:
+
+        TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256          ECDHE-RSA-AES128-GCM-SHA256
+        TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256  ECDHE-ECDSA-CHACHA20-POLY1305
+        TLS_RSA_WITH_AES_256_CBC_SHA                   AES256-SHA
+
+    The ciphers of TLS 1.3 cannot be chosen, here as there.
+    """
+    names = (name.strip() for name in re.split(r"[,:]", text))
+    return ":".join(found for name in names if (found := _translated(name)))
+
+
+def _translated(name: str) -> str:
+    if _OPENSSL.fullmatch(name):
+        return name
+    parts = _GO.fullmatch(name)
+    if parts is None:
+        return ""
+    prefix = f"ECDHE-{parts['key']}-" if parts["exchange"] else ""
+    if parts["chacha"]:
+        return f"{prefix}CHACHA20-POLY1305"
+    mode = "-GCM" if parts["mode"] == "GCM" else ""
+    return f"{prefix}AES{parts['bits']}{mode}-{parts['digest']}"

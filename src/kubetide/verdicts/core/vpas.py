@@ -26,6 +26,7 @@ from kubetide.verdicts.core.webhook import applies, webhook_problem
 from kubetide.vpa.core.policy import RESOURCES, container_policy, controlled_resources, is_off
 from kubetide.vpa.recommender.core.conflicts import conflicts, index_by_target
 from kubetide.vpa.updater.core.breaker import UPDATES_PAUSED
+from kubetide.vpa.updater.core.disturbing import by_rollout
 
 KIND = "vpa"
 MIN_REPLICAS = 2
@@ -183,6 +184,9 @@ def _about_applying(view: ClusterView, vpa: VerticalPodAutoscaler) -> Iterator[F
     policy, target = vpa.spec.update_policy, _target(view, vpa)
     least = (policy.min_replicas if policy is not None else None) or MIN_REPLICAS
     count = len(view.pods_of(ref.kind, key_of(target))) if ref is not None and target is not None else 0
+    rolls_out, obstacle = by_rollout(vpa)
+    if rolls_out and not obstacle and mode != INITIAL:
+        return
     if mode not in (INITIAL, IN_PLACE) and 0 < count < least <= MIN_REPLICAS and ref is not None:
         yield found("vpa-too-few-replicas", KIND, key, target_kind=ref.kind, target=ref.name, count=count)
 

@@ -22,10 +22,9 @@ from kubetide.api.objects.scheme import LEASES, MUTATING_WEBHOOKS, PODS
 from kubetide.api.values.codec import convert, decode_raw
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, SettingsError, Unavailable
-from kubetide.kube.client.ciphers import openssl_ciphers
 from kubetide.kube.client.client import Client
 from kubetide.kube.client.errors import AlreadyExists, Conflict, NotFound
-from kubetide.kube.client.tls import Certificate, Pem
+from kubetide.kube.client.tls import Certificate, Pem, openssl_ciphers
 from kubetide.kube.connections import ConnectionLimits
 from kubetide.kube.control.controller import Controller, PeriodicLoop
 from kubetide.kube.control.lease import micro_time

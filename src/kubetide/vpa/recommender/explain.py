@@ -63,8 +63,13 @@ def _learned(learned: Mapping[str, Any]) -> Iterator[str]:
     yield f"  sizes by {learned['estimator']}, by {learned['by']}{share}"
     for name, one in learned["containers"].items():
         yield f"  learned of {name}: {one['hours']} hours, {one['cadence']}, in a fleet of {one['fleet']} containers"
-        yield f"    cpu     {_millis(one['cpu']['request'])}, a blend of what would have cost least:"
-        ranked = sorted(one["cpu"]["rules"], key=lambda rule: (-rule["weight"], -rule["saves"]))
+        decided = one["cpu"]["request"] > 0
+        if decided:
+            yield f"    cpu     {_millis(one['cpu']['request'])}, a blend of what would have cost least:"
+        else:
+            when = "day (UTC)" if one["cadence"] == "daily" else "hour"
+            yield f"    cpu     the plain target, until the {when} has ended and something is decided"
+        ranked = sorted(one["cpu"]["rules"] if decided else (), key=lambda rule: (-rule["weight"], -rule["saves"]))
         for rule in ranked:
             cost = f"{rule['saves']:+.3f}" if rule["saves"] else "0"
             proposed = _millis(rule["proposal"])

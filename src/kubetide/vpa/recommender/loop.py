@@ -319,6 +319,7 @@ class Recommender(Controller):
             slots = [labels.aggregates[name] for labels in vpa.label_sets.values() if name in labels.aggregates]
             if (effect := self._learner.effect_of(slots)) is not None:
                 container["signals"] = effect
+        found["problems"] = list(vpa.tuning_problems)
         if vpa.capped:
             found["ceilings"] = list(vpa.capped)
             with_ceilings(found["containers"], vpa.allowed)

@@ -29,7 +29,7 @@ def trace(
     pod, ranked, group = judgement.pod, judgement.ranked, judgement.group
     fitting = fitting_of(judgement.fitted)
     notes = judgement.fitted.adjusted.notes if judgement.fitted and judgement.fitted.adjusted else {}
-    refused = {new.name: new.refused for new in judgement.fitted.containers} if judgement.fitted else {}
+    new = {one.name: one for one in judgement.fitted.containers} if judgement.fitted else {}
     containers = []
     for container in pod.spec.containers or ():
         one = fitting.get(container.name)
@@ -41,7 +41,13 @@ def trace(
                 "lowerBound": texts(one.lower or {}) if one is not None else None,
                 "upperBound": texts(one.upper or {}) if one is not None else None,
                 "notes": list(notes.get(container.name, ())),
-                "refused": refused.get(container.name, ""),
+                "limits": texts(new[container.name].limits) if container.name in new else {},
+                "limitNotes": [
+                    note
+                    for note in (new[container.name].notes if container.name in new else ())
+                    if note not in notes.get(container.name, ())
+                ],
+                "refused": new[container.name].refused if container.name in new else "",
             }
         )
     standing = resize or resize_of(pod)
@@ -99,6 +105,9 @@ def render(trace: Mapping[str, Any]) -> str:
             f"    target {_list(container['target'])}, range {_list(container['lowerBound'])} "
             f"to {_list(container['upperBound'])}"
         )
+        if container.get("limits"):
+            why = f" ({', '.join(container['limitNotes'])})" if container.get("limitNotes") else ""
+            lines.append(f"    with limits {_list(container['limits'])}{why}")
         lines += [f"    {note}" for note in container.get("notes") or ()]
         if container.get("refused"):
             lines.append(f"    left alone: its {container['refused']} request would exceed its limit")

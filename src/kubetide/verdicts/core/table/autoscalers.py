@@ -243,7 +243,8 @@ VPA = (
         "NOT APPLIED: <target_kind> <target> has <count> replica, fewer than the 2 from which pods are evicted",
         """kubectl patch vpa <name> -n <namespace> --type=merge -p '{"spec":{"updatePolicy":{"minReplicas":1}}}'""",
         "Pods of a workload with fewer replicas than minReplicas (2 unless set) are never evicted; they get the "
-        "recommendation when something else restarts them.",
+        "recommendation when something else restarts them. The remedy lets them be evicted; for a Deployment the "
+        "annotation kubetide.io/update-by: rollout starts the new pod first.",
     ),
     Verdict(
         "vpa-floored",

@@ -309,7 +309,10 @@ class _Planner:
     def _method(
         self, pod: Pod, group: Group | None, fitting: Fitting, ranked: Ranked, *, in_place_only: bool = False
     ) -> tuple[Method, str]:
-        rolls_out = self.by_rollout and self.mode not in IN_PLACE_MODES
+        # In place comes first, but too few replicas are not resized either: nobody knows that no container restarts.
+        rolls_out = self.by_rollout and (
+            self.mode not in IN_PLACE_MODES or (self.mode == IN_PLACE_OR_RECREATE and group is None)
+        )
         if group is None and not rolls_out:
             return Method.NONE, self.budget.why_left_out(pod)
         if not ranked.accepted:

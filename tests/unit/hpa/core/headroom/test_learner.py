@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kubetide.hpa.core.annotations import HeadroomMode, overrides_of
 from kubetide.hpa.core.choice import Choice
 from kubetide.hpa.core.conclude import conclude
-from kubetide.hpa.core.headroom.advice import Advice
 from kubetide.hpa.core.headroom.learner import (
     HeadroomLearner,
     LearnedCount,
@@ -25,26 +24,9 @@ from kubetide.hpa.core.observation import Options, ScaleDecision
 from kubetide.hpa.core.samples import ErrorKind, MetricFailure
 from kubetide.hpa.core.trace import trace_of
 from kubetide.hpa.explain import render
-from kubetide.stats.forecast import Forecast
-from unit.hpa.worlds import CPU_50, NOW, QUEUE, ago, hpa, observation, pod, pods, reading, turn, value
+from unit.hpa.worlds import CPU_50, NOW, QUEUE, ago, hpa, learned, observation, pod, pods, reading, turn, value
 
 PERIOD, WINDOW = timedelta(seconds=15), timedelta(minutes=5)
-
-
-def learned(replicas: int, *, proven: bool = True, mode: HeadroomMode = HeadroomMode.LEARNED) -> LearnedCount:
-    advice = Advice(
-        replicas=replicas,
-        forecast=Forecast(value=4.2, weights={"last": 1.0}),
-        typical_error=0.08,
-        level=replicas,
-        rule="errors, late work at 8",
-        hold_steps=16,
-        backlog_seconds=0.0,
-        cost=5.5,
-        plain_cost=6.5,
-        proven=proven,
-    )
-    return LearnedCount(mode=mode, demand=4.0, advice=advice, step_seconds=15, origin="live")
 
 
 def choice(replicas: int, **more: Any) -> Choice:

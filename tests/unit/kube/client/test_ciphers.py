@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from kubetide.kube.client.ciphers import openssl_ciphers
+from kubetide.kube.client.tls import openssl_ciphers
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ whoever sets some does not want pods disturbed at any time.
 An eviction stops a pod before its replacement runs, which a workload with one replica feels; upstream leaves such a
 workload alone for ever. A rollout (as `kubectl rollout restart`) starts the new pod first, within the Deployment's
 own strategy. It is begun at most once an hour, and not while pods of the workload are younger than ten minutes or not
-Ready: then one is under way, or the workload has other trouble.
+Ready: then one is under way, or the workload has other trouble. Where pods of the last one came without the mark of the
+webhook, another would change as little: it is tried again after a day.
 """
 
 from collections.abc import Iterable
@@ -21,12 +22,14 @@ from kubetide.api.objects.core import Pod
 from kubetide.api.objects.vpa import VerticalPodAutoscaler
 from kubetide.api.values.conditions import is_true
 from kubetide.api.values.schedule import ScheduleError, any_open, parse_windows
+from kubetide.vpa.admission.core.mutate import OBSERVED
 
 WINDOWS_ANNOTATION: Final = "kubetide.io/update-windows"
 UPDATE_BY: Final = "kubetide.io/update-by"
 RESTARTED_AT: Final = "kubetide.io/restartedAt"
 """Annotation of the pod template: another value of it is another template."""
 EVERY: Final = timedelta(hours=1)
+AGAIN: Final = timedelta(days=1)
 _SETTLED: Final = timedelta(minutes=10)
 
 
@@ -76,4 +79,12 @@ def why_not_now(pods: Iterable[Pod], last: datetime | None, *, now: datetime) ->
             return f"pod {pod.metadata.name} is younger than ten minutes"
         if not is_true(pod.status.conditions, "Ready"):
             return f"pod {pod.metadata.name} is not ready"
+        if _came_unpatched(pod, now):
+            return f"pod {pod.metadata.name} of the last rollout came without the recommendation; tried again in a day"
     return ""
+
+
+def _came_unpatched(pod: Pod, now: datetime) -> bool:
+    """Return whether a pod was made by a rollout of the last day and no webhook has looked at it."""
+    marks, created = pod.metadata.annotations or {}, pod.metadata.creation_timestamp
+    return RESTARTED_AT in marks and OBSERVED not in marks and created is not None and now - created < AGAIN

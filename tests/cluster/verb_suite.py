@@ -811,3 +811,28 @@ async def a_limit_range_fills_in_requests_and_limits(api: Api) -> None:
     body["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "2"}}
     status, answer = await api.call("POST", api.path("pods"), body)
     assert (status, reason(answer)) == (403, "Forbidden")
+
+
+@case
+async def only_a_pod_requests_what_it_is_limited_to(api: Api) -> None:
+    resources = {"limits": {"cpu": "200m"}, "requests": {"memory": "64Mi"}}
+    alone, body = pod("limited"), deployment("limited")
+    alone["spec"]["containers"][0]["resources"] = resources
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
+    made = await api.make("pods", alone)
+    assert made["spec"]["containers"][0]["resources"] == {
+        "limits": {"cpu": "200m"},
+        "requests": {"cpu": "200m", "memory": "64Mi"},
+    }
+    made = await api.make("deployments", body, group="apps")
+    assert made["spec"]["template"]["spec"]["containers"][0]["resources"] == resources
+
+
+@case
+async def kubectl_is_given_the_schemas_that_it_asks_for(api: Api) -> None:
+    # The `@` of the older name is no part of a media type, and strict readers refuse it in an answer.
+    given = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    for accept in (given, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"):
+        answer = await api.transport.request("GET", "/openapi/v2", accept=accept, timeout=30)
+        assert answer.status == 200
+        assert answer.headers["content-type"].partition(";")[0] == given

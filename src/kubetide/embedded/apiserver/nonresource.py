@@ -26,7 +26,8 @@ VERSION: Raw = {
 _MOST_DISCOVERED = 256
 """Discovery documents kept, by path and Accept header: clients may send any."""
 _HEALTH = ("healthz", "livez", "readyz")
-_SWAGGER = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+_SWAGGER = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""Also for who asks by the older name with an `@`, which is no media type and which strict clients refuse."""
 
 
 class NonResource:

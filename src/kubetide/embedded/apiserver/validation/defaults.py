@@ -48,7 +48,6 @@ def _container(container: Raw) -> None:
     resources = set_default(container, "resources", {})
     if isinstance(resources, dict):
         _canonical(resources)
-        _requests_from_limits(resources)
     for port in _dicts(container.get("ports")):
         set_default(port, "protocol", "TCP")
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
@@ -72,7 +71,7 @@ def _canonical(resources: Raw) -> None:
 
 
 def _requests_from_limits(resources: Raw) -> None:
-    """A resource with a limit and no request requests its limit."""
+    """Request the limit of what has no request: in a pod, while a template stays as it was written."""
     limits = resources.get("limits")
     if isinstance(limits, dict) and limits:
         requests = resources.get("requests") or {}
@@ -109,6 +108,10 @@ def _spec(obj: Raw) -> Raw:
 def _pod(obj: Raw) -> None:
     spec = _spec(obj)
     default_pod_spec(spec)
+    for field in ("initContainers", "containers"):
+        for container in _dicts(spec.get(field)):
+            if isinstance(container["resources"], dict):
+                _requests_from_limits(container["resources"])
     set_default(spec, "enableServiceLinks", True)
     set_default(spec, "serviceAccountName", "default")
     set_default(spec, "serviceAccount", spec["serviceAccountName"])

@@ -86,7 +86,7 @@ class _Frame:
         return [*parts, *self._labels()]
 
     def _labels(self) -> list[str]:
-        """Say what the axes measure, where the chart tells: up in the corner, and right below the axis."""
+        """Return what the axes measure, where the chart has it: up in the corner, and right below the axis."""
         labels = ((self._chart.y.label, "↑ {}", 15.0), (self._chart.x.label, "{} →", self._bottom + 33))
         return [
             f'<text class="tide-text" x="{self._right:.1f}" y="{y:.1f}" text-anchor="end" fill="#555555">'

@@ -174,7 +174,7 @@ def _x_axis(grid: _Grid, margin: int) -> str:
 
 
 def _legend(chart: Chart, width: int, *, colour: bool) -> list[str]:
-    """Return what the colours mean, in as many lines as that takes: a line of the chart without a name misleads."""
+    """Return what is what, in as many lines as that takes: a line of the chart without a name misleads."""
     lines, length = [""], 0
     for layer in chart.layers:
         room = len(layer.label) + 4
@@ -183,7 +183,20 @@ def _legend(chart: Chart, width: int, *, colour: bool) -> list[str]:
         if length and length + room > width:
             lines.append("")
             length = 0
-        mark = f"\x1b[{ANSI[layer.role]}m■\x1b[0m" if colour else "■"
+        mark = f"\x1b[{ANSI[layer.role]}m{_sign(layer)}\x1b[0m" if colour else _sign(layer)
         lines[-1] += f"  {mark} {layer.label[: max(1, width - 4)]}"
         length += room
     return lines
+
+
+def _sign(layer: Layer) -> str:
+    """Return what a layer looks like, for where there are no colours."""
+    match layer:
+        case Line():
+            return "╌" if layer.dashed else "─"
+        case Points():
+            return "●"
+        case Marks():
+            return "▼"
+        case _:
+            return "■"

@@ -28,7 +28,7 @@ from kubetide.hpa.core.pods import PodGroups, PodList
 from kubetide.hpa.core.replicas import Tolerance, propose_utilization
 from kubetide.hpa.core.samples import PodReading, Sample
 from kubetide.hpa.core.stabilization import Recommendation, Recommendations, stabilize
-from kubetide.replay.messages import check_second, whole, with_whole
+from kubetide.replay.stdio import check_second, whole, with_whole
 
 HPA_SAFE_PERCENT: Final = 70
 _DOWNSCALE_WINDOW: Final = timedelta(minutes=5)

@@ -1,12 +1,13 @@
 """The line protocol on standard input and output: one JSON object per line, an answer where one is due.
 
 A tool that judges policies tells a period, waits for the decision, and only then tells the next one: looking ahead is
-impossible. A line that cannot be understood ends the run with its number; nothing is guessed.
+impossible. A line that cannot be understood ends the run with its number; nothing is guessed. JSON has one kind of
+number, so `3`, `3.0` and `3e0` are the same count and `1.7e9` is a second.
 """
 
 import importlib
 from collections.abc import Iterable, Mapping
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
@@ -17,6 +18,8 @@ SESSIONS: Mapping[str, tuple[str, str]] = {
     "load": ("kubetide.replay.load", "LoadSession"),
 }
 """What can be replayed; a kind is imported when it is asked for."""
+_LAST_SECOND: Final = 253_402_300_799
+"""The end of the year 9999."""
 
 
 class Session(Protocol):
@@ -50,3 +53,19 @@ def serve(session: Session, lines: Iterable[bytes], answers: BinaryIO) -> None:
             answers.flush()
         if message.get("type") == "end":
             return
+
+
+def with_whole(message: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    """Return a message whose fields of these names are integers where they are whole numbers."""
+    return {name: whole(value) if name in names else value for name, value in message.items()}
+
+
+def whole(value: Any) -> Any:
+    """Return a whole number as an integer, anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def check_second(second: int, subject: str, field: str = "time") -> None:
+    """Refuse what is no UTC second from 1970 to 9999."""
+    if not 0 <= second <= _LAST_SECOND:
+        raise InvalidInput(f"{second} is not a second from 1970 to 9999", subject=subject, field=field)

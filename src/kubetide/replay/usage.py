@@ -15,7 +15,7 @@ import numpy as np
 
 from kubetide.errors import InvalidInput
 from kubetide.replay.core.policies import Decision, Fleet, OomKill, Period, SizePolicy, size_policy
-from kubetide.replay.messages import check_second, with_whole
+from kubetide.replay.stdio import check_second, with_whole
 from kubetide.stats.buckets import Floats
 from kubetide.vpa.core.policy import CPU, MEMORY
 

@@ -105,7 +105,8 @@ def test_text_shows_title_ticks_and_legend() -> None:
     text = to_text(everything(), width=100, height=16)
     assert text.startswith("shop/cart cpu\n")
     assert "┤" in text
-    assert "■ request" in text
+    assert all(sign in text for sign in ("─ request", "╌ limit", "▼ OOM kill", "● policies", "■ p50 to p95"))
+    assert "\x1b[33m─\x1b[0m request" in to_text(everything(), colour=True)
     assert "▼" in text
     assert "● vpa" in text
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kubetide.charts import Axis, Chart, Unit
 from kubetide.charts.chart import Line, Marks, Points
+from kubetide.charts.page import Section
 from kubetide.cli.main import run_cli
-from kubetide.cli.offline.reports import show_table
+from kubetide.cli.offline.reports import show_charts, show_table
 from kubetide.recording.format import Manifest
 from kubetide.recording.writer import Writer
 from kubetide.replay.pictures import sections, service_chart, trade_offs, with_clairvoyant, workload_charts
@@ -156,3 +158,21 @@ def test_where_next_to_nothing_goes_wrong_the_axis_does_not_grow_it() -> None:
     )
     (chart,) = trade_offs([outcome])
     assert chart.scales()[1].high == 0.001
+
+
+@pytest.mark.parametrize(
+    ("environment", "terminal", "coloured"), [("", True, True), ("1", True, False), ("", False, False)]
+)
+def test_charts_are_coloured_where_somebody_looks(
+    environment: str,
+    terminal: bool,
+    coloured: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", environment)
+    monkeypatch.setattr("kubetide.cli.offline.reports.sys.stdout.isatty", lambda: terminal)
+    line = Line(label="usage", x=np.arange(3.0), y=np.arange(3.0))
+    chart = Chart(title="t", x=Axis(unit=Unit.NUMBER), y=Axis(unit=Unit.NUMBER), layers=[line])
+    show_charts([Section(heading="h", charts=[chart])])
+    assert ("\x1b[" in capsys.readouterr().out) == coloured

@@ -1,5 +1,6 @@
 """Reports on their way out: as a file, and small on the terminal."""
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -46,12 +47,12 @@ def show_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]
 
 def show_charts(sections: Sequence[Section]) -> None:
     """Print the charts of a report, each under the heading of its section."""
-    width = min(shutil.get_terminal_size().columns, 100)
+    width, colour = min(shutil.get_terminal_size().columns, 100), sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for section in sections:
         if section.charts:
             click.echo(f"\n{section.heading}\n")
             for chart in section.charts:
-                click.echo(to_text(chart, width=width, height=_HEIGHT) + "\n")
+                click.echo(to_text(chart, width=width, height=_HEIGHT, colour=colour) + "\n")
 
 
 def write_report(path: Path, text: str) -> None:

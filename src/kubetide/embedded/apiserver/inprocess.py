@@ -21,10 +21,9 @@ _READS_AT_ONCE = 8
 class InProcessTransport:
     """Implements `kube.transport.Transport` on an `ApiServer`."""
 
-    def __init__(self, api: ApiServer, *, user: User = ADMIN, user_agent: str = "kubetide") -> None:
+    def __init__(self, api: ApiServer, *, user: User = ADMIN) -> None:
         self._api = api
         self._user = user
-        self._user_agent = user_agent
         self._closed = False
         self._reads = 0
 
@@ -92,7 +91,7 @@ class InProcessTransport:
     ) -> Request:
         if self._closed:
             raise ConnectionLost("the transport is closed")
-        return Request(method, path, query or {}, body, content_type, accept, self._user, self._user_agent)
+        return Request(method, path, query or {}, body, content_type, accept, self._user, "kubetide")
 
 
 _JSON = MappingProxyType({"content-type": "application/json"})

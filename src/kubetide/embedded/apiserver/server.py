@@ -68,8 +68,6 @@ class ApiServer:
         token_key: bytes | None = None,
         tokens: Mapping[str, User] = MappingProxyType({}),
         audit: Audit | None = None,
-        metrics_provider: MetricsProvider | None = None,
-        node_proxy: NodeProxy | None = None,
     ) -> None:
         """`tokens` never expire, `audit` hears of every request and the status of its answer."""
         self.faults = Faults()
@@ -93,9 +91,9 @@ class ApiServer:
             asks_webhooks=self.admission.concerns,
         )
         self._audit = audit
-        self.metrics_provider = metrics_provider
+        self.metrics_provider: MetricsProvider | None = None
         """Serves the three metrics APIs, if there is one. A simulated cluster brings its own."""
-        self.node_proxy = node_proxy
+        self.node_proxy: NodeProxy | None = None
         """Answers `nodes/NAME/proxy/…` (node, path below, request), if there is one."""
         self.forward: Forward | None = None
         """Sends a request to the server behind an APIService, while there is a network."""

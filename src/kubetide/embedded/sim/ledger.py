@@ -43,7 +43,6 @@ class Account:
     asked_core_hours: float = 0.0
     used_core_hours: float = 0.0
     asked_gib_hours: float = 0.0
-    used_gib_hours: float = 0.0
     requests: float = 0.0
     lost: float = 0.0
     slow: float = 0.0
@@ -167,9 +166,9 @@ class Ledger:
         now = self.cluster.elapsed()
         self.kills[workload] = [*(at for at in self.kills.get(workload, ()) if at > now - _HOUR), now]
 
-    def recent_kills(self, workload: WorkloadKey, seconds: float = _HOUR) -> int:
-        """Return how many containers were OOM-killed in the last so many seconds, an hour at most."""
-        since = self.cluster.elapsed() - seconds
+    def recent_kills(self, workload: WorkloadKey) -> int:
+        """Return how many containers were OOM-killed in the last hour."""
+        since = self.cluster.elapsed() - _HOUR
         return sum(at > since for at in self.kills.get(workload, ()))
 
     def stepped(self, now: float) -> None:
@@ -192,7 +191,6 @@ class Ledger:
             account.used_core_hours += each.used_cores * seconds / _HOUR
             account.asked_core_hours += each.asked_cores * seconds / _HOUR
             account.asked_gib_hours += each.asked_memory / 2**30 * seconds / _HOUR
-            account.used_gib_hours += each.used_memory / 2**30 * seconds / _HOUR
             found[workload] = WorkloadRow(
                 workload=workload,
                 pods=each.pods,

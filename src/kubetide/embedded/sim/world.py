@@ -322,9 +322,9 @@ class World:
         return raw
 
 
-def path_of(resource: ResourceKey, namespace: str, name: str = "", *, version: str = "v1") -> str:
+def path_of(resource: ResourceKey, namespace: str, name: str = "") -> str:
     """Return the URL path of a built-in resource."""
-    parts = ["", "apis", resource.group, version] if resource.group else ["", "api", version]
+    parts = ["", "apis", resource.group, "v1"] if resource.group else ["", "api", "v1"]
     if namespace:
         parts += ["namespaces", namespace]
     parts.append(resource.plural)

@@ -41,7 +41,6 @@ class StatusError(KubetideError):
         group: str = "",
         resource: str = "",
         name: str = "",
-        uid: str = "",
         causes: Sequence[Cause] = (),
         retry_after: int | None = None,
     ) -> None:
@@ -52,7 +51,6 @@ class StatusError(KubetideError):
         self.group = group
         self.resource = resource
         self.name = name
-        self.uid = uid
         self.causes = tuple(causes)
         self.retry_after = retry_after
 
@@ -64,8 +62,6 @@ class StatusError(KubetideError):
             details["group"] = self.group
         if self.resource:
             details["kind"] = self.resource
-        if self.uid:
-            details["uid"] = self.uid
         if self.causes:
             details["causes"] = [cause.to_raw() for cause in self.causes]
         if self.retry_after is not None:
@@ -180,9 +176,9 @@ def unavailable(message: str) -> StatusError:
     return StatusError(503, "ServiceUnavailable", message)
 
 
-def timed_out(message: str, *, retry_after: int = 1) -> StatusError:
+def timed_out(message: str) -> StatusError:
     """The answer would have taken too long."""
-    return StatusError(504, "Timeout", message, retry_after=retry_after)
+    return StatusError(504, "Timeout", message, retry_after=1)
 
 
 SUCCESS: Raw = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
@@ -276,10 +272,10 @@ def port_problems(number: Any, path: str) -> Iterator[Cause]:
         yield bad_value(path, number, "must be between 1 and 65535, inclusive")
 
 
-def selector_problems(selector: Raw | None, path: str) -> Iterator[Cause]:
-    """Yield what is wrong with the expressions of a label selector."""
+def selector_problems(selector: Raw | None) -> Iterator[Cause]:
+    """Yield what is wrong with the expressions of `spec.selector`."""
     for index, expression in enumerate((selector or {}).get("matchExpressions") or ()):
-        here = f"{path}.matchExpressions[{index}]"
+        here = f"spec.selector.matchExpressions[{index}]"
         operator = expression.get("operator") or ""
         if operator in ("In", "NotIn"):
             if not expression.get("values"):

@@ -178,11 +178,6 @@ class EventLog:
         return len(self._events)
 
     @property
-    def readers(self) -> int:
-        """How many watches are open."""
-        return len(self._listeners)
-
-    @property
     def end(self) -> int:
         """The position after the newest change."""
         return self._first + len(self._events)

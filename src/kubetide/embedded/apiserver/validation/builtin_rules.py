@@ -41,7 +41,7 @@ def _workload(obj: Raw) -> Iterator[Cause]:
             yield bad_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     elif not raw:
         yield required("spec.selector")
-    elif broken := list(selector_problems(raw, "spec.selector")):
+    elif broken := list(selector_problems(raw)):
         yield from broken
         yield bad_value("spec.selector", raw, "invalid label selector")
     else:
@@ -96,7 +96,7 @@ def _pdb(obj: Raw) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         yield bad_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")
-    yield from selector_problems(spec.get("selector"), "spec.selector")
+    yield from selector_problems(spec.get("selector"))
 
 
 def _service(obj: Raw) -> Iterator[Cause]:

@@ -19,7 +19,7 @@ class CGroup:
 
     __slots__ = (
         "burst_us", "bvt", "children", "cpus", "extra", "granted", "idle", "memory_high", "memory_limit", "memory_low",
-        "memory_min", "name", "parent", "period_us", "periods", "quota_us", "retired_memory_peak", "retired_stalled",
+        "memory_min", "name", "parent", "period_us", "periods", "quota_us", "retired_stalled",
         "retired_usage", "row", "shares", "throttled", "throttled_seconds", "want",
     )  # fmt: skip
 
@@ -41,7 +41,6 @@ class CGroup:
         self.memory_high: int | None = None
         self.extra: dict[str, str] = {}
         self.retired_usage = 0.0
-        self.retired_memory_peak = 0.0
         self.retired_stalled = 0.0
         self.periods = 0.0
         self.throttled = 0.0

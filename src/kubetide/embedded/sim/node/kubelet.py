@@ -125,9 +125,6 @@ class Kubelets:
         """Return every pod that has a place on a node, oldest first."""
         return list(self._runs.values())
 
-    def container_of(self, row: int) -> tuple[PodRun, SimContainer] | None:
-        return self._by_row.get(row)
-
     # -- pods come and go
 
     def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
@@ -268,13 +265,13 @@ class Kubelets:
         if found is not None:
             self._ended(*found, reason=COMPLETED, exit_code=0)
 
-    def crash(self, key: StoreKey, *, exit_code: int = 1) -> None:
+    def crash(self, key: StoreKey) -> None:
         """Let the first running container of a pod fail."""
         for run in self._runs.values():
             if run.key == key:
                 for container in run.containers:
                     if container.running:
-                        self._ended(run, container, reason=ERROR, exit_code=exit_code)
+                        self._ended(run, container, reason=ERROR, exit_code=1)
                         return
 
     def stop_process(self, run: PodRun, container: SimContainer) -> None:

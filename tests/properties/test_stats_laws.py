@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kubetide.stats.bank import Bank
 from kubetide.stats.buckets import exponential
-from kubetide.stats.histogram import Histogram
 from kubetide.stats.saved import save
+from onehistogram import Histogram
 
 SCHEME = exponential(maximum=1000.0, first=0.01, ratio=1.05, epsilon=0.0001)
 DAY = timedelta(days=1)

@@ -6,8 +6,7 @@ w·2^((t − reference)/half-life): newer samples count more and nothing has to 
 exponent would pass 100, the reference moves to the half-life multiple (counted from year 1 UTC) nearest to t and the
 column is scaled once.
 
-A `kubetide.stats.histogram.Histogram` is a block of one column; a `kubetide.stats.bank.Bank` is a growing list of
-blocks. So there is one implementation of each rule:
+A `kubetide.stats.bank.Bank` is a growing list of blocks. So there is one implementation of each rule:
 
     add          bucket and total grow; a bucket that reaches epsilon joins the range
     subtract     bucket and total shrink, to exactly 0 below epsilon; then the range is tightened

@@ -1,7 +1,6 @@
 """Bucket schemes: which bucket a value falls into, and where buckets begin.
 
-    exponential   bucket 0 is [0, f); bucket b starts at f·(r^b − 1)/(r − 1): each is r times as wide as the last
-    linear        bucket b starts at b·s
+Bucket 0 is [0, f); bucket b starts at f·(r^b − 1)/(r − 1): each is r times as wide as the last.
 
 The last bucket is open: everything above the maximum lands there. `epsilon` is the weight below which a bucket counts
 as empty. Bucket starts reproduce upstream to the bit (`_power`), because a recommendation is a bucket edge and
@@ -89,7 +88,6 @@ class _FirstValues:
 class Buckets:
     """A bucket scheme. Two histograms can be merged only when their schemes are equal."""
 
-    kind: str
     maximum: float
     first: float
     ratio: float
@@ -133,18 +131,7 @@ def exponential(*, maximum: float, first: float, ratio: float, epsilon: float) -
     logs = _smallest(lambda log: log / step >= numbers, count - 1)
     inner = np.array([_first_with_log(log) for log in logs.tolist()])
     values = _smallest(lambda value: value * growth / first + 1.0 >= inner, count - 1)
-    return Buckets("exponential", maximum, first, ratio, epsilon, starts, _FirstValues(np.maximum(values, first)))
-
-
-def linear(*, maximum: float, size: float, epsilon: float) -> Buckets:
-    """Return a scheme of equal buckets; raises ValueError when a parameter cannot be used."""
-    if not (maximum > 0 and size > 0 and epsilon > 0):
-        raise ValueError("maximum, bucket size and epsilon must be positive")
-    count = math.ceil(maximum / size) + 1
-    numbers = np.arange(1.0, count)
-    starts = np.arange(count, dtype=np.float64) * size
-    values = _smallest(lambda value: value / size >= numbers, count - 1)
-    return Buckets("linear", maximum, size, 1.0, epsilon, starts, _FirstValues(values))
+    return Buckets(maximum, first, ratio, epsilon, starts, _FirstValues(np.maximum(values, first)))
 
 
 def _log(value: float) -> float:

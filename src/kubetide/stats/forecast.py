@@ -39,10 +39,9 @@ _LEAST_ERROR: Final = 1e-3  # in units of demand; a flat series must not divide 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """The largest value expected before the horizon ends, and who spoke for it."""
+    """The largest value expected before the horizon ends, and the weight of each forecaster."""
 
     value: float
-    parts: dict[str, float]
     weights: dict[str, float]
 
 
@@ -130,7 +129,6 @@ class Ensemble:
 
     def _blend(self, parts: list[float | None]) -> Forecast:
         weights: dict[str, float] = {}
-        spoken: dict[str, float] = {}
         total = blended = 0.0
         for which, part in enumerate(parts):
             if part is None or (which and self.counts[which] <= _WARM_UP):
@@ -139,9 +137,9 @@ class Ensemble:
             weight = 1 / (error * error * error * error * error * error)
             total += weight
             blended += weight * part
-            weights[FORECASTERS[which]], spoken[FORECASTERS[which]] = weight, part
+            weights[FORECASTERS[which]] = weight
         shares = {name: weight / total for name, weight in weights.items()}
-        return Forecast(value=blended / total, parts=spoken, weights=shares)
+        return Forecast(value=blended / total, weights=shares)
 
     def keep_seasons(self, other: "Ensemble") -> None:
         """Take over how the minutes of another one's seasons moved."""

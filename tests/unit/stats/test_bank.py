@@ -4,8 +4,8 @@ import numpy as np
 
 from kubetide.stats.bank import Bank
 from kubetide.stats.buckets import exponential
-from kubetide.stats.histogram import Histogram
 from kubetide.stats.saved import save
+from onehistogram import Histogram
 
 CPU = exponential(maximum=1000.0, first=0.01, ratio=1.05, epsilon=0.0001)
 DAY = timedelta(days=1)

@@ -34,7 +34,7 @@ PERIOD, WINDOW = timedelta(seconds=15), timedelta(minutes=5)
 def learned(replicas: int, *, proven: bool = True, mode: HeadroomMode = HeadroomMode.LEARNED) -> LearnedCount:
     advice = Advice(
         replicas=replicas,
-        forecast=Forecast(value=4.2, parts={"last": 4.2}, weights={"last": 1.0}),
+        forecast=Forecast(value=4.2, weights={"last": 1.0}),
         typical_error=0.08,
         level=replicas,
         rule="errors, late work at 8",

@@ -1,4 +1,4 @@
-"""One histogram, for callers that hold few: a block of a single column."""
+"""One histogram: a block of a single column, for laws that are easier to say of one than of many."""
 
 from datetime import timedelta
 

@@ -147,7 +147,7 @@ def bench(count: int, ticks: int, *, history: bool) -> None:
         query_ms = cpu_ms(query, 3)
         print(
             f"{count:5} pods {count * CONTAINERS:5} containers  tick {per_tick:7.2f} ms = {per_tick:6.1f} mCPU  "
-            f"reads per cgroup {reads:4.1f}  open files {tree.host.open_files:6}  series {len(samples):6}  "
+            f"reads per cgroup {reads:4.1f}  open files {len(tree.host._open):6}  series {len(samples):6}  "
             f"RSS after 1 h {resident:6.1f} MiB (ring {store.ring.nbytes / 2**20:5.1f})  "
             f"all aggregates of all pods over 15 min {query_ms:7.1f} ms"
         )

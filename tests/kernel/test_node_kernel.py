@@ -30,7 +30,7 @@ from kubetide.node.core.snapshot import PodState, pod_state
 from kubetide.node.executor.kernel_writer import Executor
 from kubetide.node.host.detect import has_pressure, kernel_features
 from kubetide.node.host.readers import CgroupReader
-from kubetide.node.runtime.perf import CONTEXT_SWITCHES, TASK_CLOCK
+from kubetide.node.runtime.perf import PerfEvent
 from kubetide.node.state.lifecycle import Change, InotifyWatch
 from kubetide.telemetry import Telemetry
 
@@ -197,7 +197,8 @@ async def test_software_counters_per_cgroup_agree_with_its_cpu_time() -> None:
         inner.store.facts.processors = tuple(
             Processor(cpu=cpu, core=cpu, socket=0, node=0) for cpu in range(os.cpu_count() or 1)
         )
-        events = {"cycle": TASK_CLOCK, "instruction": CONTEXT_SWITCHES}
+        # Software counters, which every machine has: the CPU time and the context switches of tasks.
+        events = {"cycle": PerfEvent(1, 1), "instruction": PerfEvent(1, 3)}
         collector = CpiCollector(inner, 60.0, window=10.0, events=events)
         earliest = tree.usage_nanos(directory)
         if collector.collect():
@@ -308,12 +309,12 @@ def test_a_cgroup_that_vanishes_closes_its_descriptor(tree: Tree) -> None:
     directory = tree.pod("short", "Burstable")
     path = tree.layout.cgroup_file(files.CPU_STAT, directory)
     tree.host.read(path)
-    assert tree.host.open_files == 1
+    assert len(tree.host._open) == 1
     for place in tree.places(directory):
         place.rmdir()
     with pytest.raises(FileNotFoundError):
         tree.host.read(path)
-    assert tree.host.open_files == 0
+    assert len(tree.host._open) == 0
 
 
 async def test_pods_and_containers_are_seen_as_their_directories_appear(tree: Tree) -> None:

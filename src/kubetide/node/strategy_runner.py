@@ -197,10 +197,10 @@ class QosController:
     async def _evict(self, strategy: Strategy, plan: Plan) -> list[str]:
         if self._evictor is None or not (plan.tasks or plan.notices):
             return []
-        carried = await self._evictor.carry_out(plan)
-        if carried.accepted and isinstance(strategy, Cooling):
+        accepted = await self._evictor.carry_out(plan)
+        if accepted and isinstance(strategy, Cooling):
             strategy.evicted(self._clock.now())
-        return [f"{one.namespace}/{one.name}" for one in carried.accepted]
+        return [f"{one.namespace}/{one.name}" for one in accepted]
 
     def _failed(self, strategy: Strategy, error: Exception) -> None:
         self._rounds.labels(self._node_name, strategy.name, "failed").inc()

@@ -109,7 +109,6 @@ class BaseCollector:
         self.context = context
         self.interval = interval
         self.started = False
-        self.problem = ""
 
     def store(self, samples: Iterable[tuple[Key, float]], of: str = "") -> None:
         """Have the loop append one batch under the collector's name, or under a name below it."""

@@ -13,6 +13,7 @@ back to plain usage while cold memory is not collected.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -56,11 +57,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The NodeMetric status, and what `explain` and telemetry need beside it."""
+    """The NodeMetric status, and what telemetry needs beside it."""
 
     body: dict[str, Any]
     reclaimable: Reclaimable | None
-    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,17 +244,12 @@ def status(
     resource: dict[str, Any] = {}
     peak: dict[str, Any] = {}
     reclaimable: Reclaimable | None = None
-    problem = ""
-    try:
+    with suppress(NoPrediction):
         reclaimable = predictor.result()
         resource = _resources(reclaimable)
-    except NoPrediction as error:
-        problem = str(error)
     if compat.has(PROD_PEAK):
-        try:
+        with suppress(NoPrediction):
             peak = {"prodPeakMetric": {"resource": _resources(predictor.peak())}}
-        except NoPrediction as error:
-            problem = problem or str(error)
     body = {
         "updateTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "nodeMetric": node_metric,
@@ -263,7 +258,7 @@ def status(
         "prodReclaimableMetric": {"resource": resource},
         **peak,
     }
-    return Status(body=body, reclaimable=reclaimable, problem=problem)
+    return Status(body=body, reclaimable=reclaimable)
 
 
 def _numa_usages(window: _Window, numa: Iterable[int]) -> list[dict[str, Any]]:

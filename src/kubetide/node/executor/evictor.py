@@ -7,7 +7,6 @@ minutes is not asked for again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
@@ -87,14 +86,6 @@ def eviction_version(groups: Mapping[str, Sequence[str]], core: Iterable[tuple[s
     return version if version in SUPPORTED_VERSIONS else None
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """What a plan's evictions achieved."""
-
-    accepted: tuple[Eviction, ...] = ()
-    protected: tuple[Eviction, ...] = ()
-
-
 class NodeEvictor:
     """Evicts through the API in the name of one node."""
 
@@ -136,22 +127,19 @@ class NodeEvictor:
         self._evicted = {uid: at for uid, at in self._evicted.items() if now - at < REMEMBERED}
         return dict(self._evicted)
 
-    async def carry_out(self, plan: Plan) -> Carried:
-        """Ask for the pods of the plan's tasks until what was accepted releases their amounts."""
+    async def carry_out(self, plan: Plan) -> list[Eviction]:
+        """Ask for the pods of the plan's tasks until what was accepted releases their amounts; return those pods."""
         accepted: list[Eviction] = []
-        protected: list[Eviction] = []
         selection = Selection(plan.tasks, plan.pending)
         while (eviction := selection.next()) is not None:
             outcome = await self.evict(eviction)
             if outcome is Outcome.ACCEPTED:
                 accepted.append(eviction)
-            elif outcome is Outcome.PROTECTED:
-                protected.append(eviction)
             if outcome in (Outcome.ACCEPTED, Outcome.KNOWN):
                 selection.accepted(eviction)
         for notice in plan.notices:
             self._tell(notice)
-        return Carried(tuple(accepted), tuple(protected))
+        return accepted
 
     async def evict(self, eviction: Eviction) -> Outcome:
         """Ask the API to evict one pod."""

@@ -35,7 +35,6 @@ class LinuxHost:
         self._keep = tuple(keep_open)
         self._unended: dict[str, subprocess.Popen[str]] = {}
         self.reads = 0
-        self.opens = 0
 
     def read(self, path: str) -> str:
         """Return the text of a file."""
@@ -74,7 +73,6 @@ class LinuxHost:
         return b"".join(parts).decode("utf-8", "replace")
 
     def _keep_open(self, path: str) -> int:
-        self.opens += 1
         descriptor = self._opened(path, os.O_RDONLY)
         self._open[path] = descriptor
         self._close_oldest()
@@ -109,11 +107,6 @@ class LinuxHost:
         for path in gone:
             self.forget(path)
         return len(gone)
-
-    @property
-    def open_files(self) -> int:
-        """Number of descriptors kept."""
-        return len(self._open)
 
     def write(self, path: str, value: str) -> None:
         """Write a value with one system call."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-HARDWARE, SOFTWARE = 0, 1
+HARDWARE = 0
 
 _SYSCALLS = {"x86_64": 298, "aarch64": 241}
 _ATTR_BYTES = 112
@@ -35,8 +35,6 @@ class PerfEvent:
 
 CYCLES = PerfEvent(HARDWARE, 0)
 INSTRUCTIONS = PerfEvent(HARDWARE, 1)
-TASK_CLOCK = PerfEvent(SOFTWARE, 1)
-CONTEXT_SWITCHES = PerfEvent(SOFTWARE, 3)
 
 CPI_EVENTS: dict[str, PerfEvent] = {"cycle": CYCLES, "instruction": INSTRUCTIONS}
 

@@ -44,7 +44,6 @@ class MetricReporter:
         node_name: str,
         telemetry: Telemetry,
     ) -> None:
-        self.last: Status | None = None
         self.written_at: str = ""
         self.problem = ""
         self._client = client
@@ -85,7 +84,6 @@ class MetricReporter:
     async def report(self, spec: dict[str, Any]) -> None:
         """Build and write one status."""
         status = self._build(spec)
-        self.last = status
         reclaimable = status.reclaimable
         for resource, unit, value in (
             ("cpu", "core", reclaimable.cpu_millis / 1000 if reclaimable else 0.0),

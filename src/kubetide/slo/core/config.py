@@ -244,23 +244,22 @@ class NormalizationState:
     """The CPU normalization configuration in force."""
 
     config: Raw = field(default_factory=lambda: {"enable": False})
-    available: bool = False
     compat: Compat = NEWEST
 
     def updated(self, data: Mapping[str, str] | None) -> tuple["NormalizationState", tuple[ConfigProblem, ...]]:
         """Take in a state of the ConfigMap (None: it does not exist)."""
         if data is None or CPU_NORMALIZATION_KEY not in data:
-            return NormalizationState(available=True, compat=self.compat), ()
+            return NormalizationState(compat=self.compat), ()
         try:
             given = read(CPU_NORMALIZATION_KEY, data[CPU_NORMALIZATION_KEY], self.compat)
         except DecodeError as error:
             message = f"failed to unmarshal CPUNormalizationCfg, err: {error}"
             problem = ConfigProblem(NORMALIZATION_UNREADABLE, CPU_NORMALIZATION_KEY, message)
-            return replace(self, available=True), (problem,)
+            return self, (problem,)
         entries = given.pop("nodeConfigs", [])
         cluster = merge_normalization({"enable": False}, given)
         nodes = [{**_selecting(e), **merge_normalization(cluster, own_fields(e))} for e in entries]
-        return replace(self, config={**cluster, **({"nodeConfigs": nodes} if nodes else {})}, available=True), ()
+        return replace(self, config={**cluster, **({"nodeConfigs": nodes} if nodes else {})}), ()
 
 
 @dataclass(frozen=True, slots=True)

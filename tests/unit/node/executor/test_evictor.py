@@ -113,8 +113,8 @@ def plan_of(*candidates: Eviction, need: int) -> Plan:
 
 async def test_candidates_are_taken_in_order_until_enough_is_accepted() -> None:
     world = World()
-    carried = await world.evictor.carry_out(plan_of(eviction("a"), eviction("b"), eviction("c"), need=15))
-    assert [one.name for one in carried.accepted] == ["a", "b"]
+    accepted = await world.evictor.carry_out(plan_of(eviction("a"), eviction("b"), eviction("c"), need=15))
+    assert [one.name for one in accepted] == ["a", "b"]
     assert world.api.evictions[0] == {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -136,9 +136,8 @@ async def test_evictions_that_stop_containers_are_counted_with_those_that_do_not
 async def test_a_budget_protects_its_pod_and_the_next_one_goes() -> None:
     world = World()
     world.api.protected.add("a")
-    carried = await world.evictor.carry_out(plan_of(eviction("a", stop=True), eviction("b", stop=True), need=5))
-    assert [one.name for one in carried.protected] == ["a"]
-    assert [one.name for one in carried.accepted] == ["b"]
+    accepted = await world.evictor.carry_out(plan_of(eviction("a", stop=True), eviction("b", stop=True), need=5))
+    assert [one.name for one in accepted] == ["b"]
     assert world.stopped == ["b"]
     assert world.reasons() == [("evictPodFail", "a"), ("evictPodSuccess", "b")]
     assert "budget" in world.events[0].message
@@ -150,7 +149,7 @@ async def test_a_pod_is_asked_for_once_within_two_minutes_and_counts_meanwhile()
     plan = plan_of(eviction("a"), eviction("b"), need=10)
     await world.evictor.carry_out(plan)
     again = await world.evictor.carry_out(plan)
-    assert again.accepted == ()
+    assert again == []
     assert len(world.api.evictions) == 1
     assert list(world.evictor.evicted()) == ["uid-a"]
     world.clock.advance(121)

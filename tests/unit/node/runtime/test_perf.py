@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kubetide.node.runtime.perf import TASK_CLOCK, CgroupCounters, scaled
+from kubetide.node.runtime.perf import CPI_EVENTS, CgroupCounters, scaled
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ def test_counts_are_scaled_to_the_whole_time(value: int, enabled: int, running: 
 
 def test_a_directory_that_is_no_cgroup_cannot_be_counted(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"."):
-        CgroupCounters(str(tmp_path), [0], {"cycle": TASK_CLOCK})
+        CgroupCounters(str(tmp_path), [0], CPI_EVENTS)

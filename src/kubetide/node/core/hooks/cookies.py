@@ -37,14 +37,6 @@ class CookieGroup:
     seen: datetime
 
 
-@dataclass(slots=True)
-class CookieMember:
-    """A container that was given a cookie, or had one when the agent started."""
-
-    group: str
-    seen: datetime
-
-
 def carried(found: Found) -> tuple[int, list[int]]:
     """Return the first cookie that is not 0, and the processes that carry it."""
     cookie = next((one for one in found.values() if one), 0)
@@ -61,7 +53,8 @@ class CookieMemory:
     """Groups and members of one node."""
 
     groups: dict[str, CookieGroup] = field(default_factory=dict)
-    members: dict[str, CookieMember] = field(default_factory=dict)
+    members: dict[str, datetime] = field(default_factory=dict)
+    """When each container that was given a cookie, or had one when the agent started, was last seen with it."""
     _loaded: bool = False
     _refused: dict[str, set[int]] = field(default_factory=dict)
     """Processes that could not be given a new cookie, by group."""
@@ -134,14 +127,14 @@ class CookieMemory:
                 if known is not None and carriers:
                     known.pids |= carriers
                     known.seen = now
-                    self.members[one.key] = CookieMember(one.group, now)
+                    self.members[one.key] = now
             elif not any(found.get(pid) for pid in one.pids):
                 self.members.pop(one.key, None)
-            elif (member := self.members.get(one.key)) is not None:
+            elif one.key in self.members:
                 # It keeps its cookie against our will, and is tried again.
-                member.seen = now
+                self.members[one.key] = now
         self.groups = {name: one for name, one in self.groups.items() if now - one.seen <= LIFETIME}
-        self.members = {key: one for key, one in self.members.items() if now - one.seen <= LIFETIME}
+        self.members = {key: seen for key, seen in self.members.items() if now - seen <= LIFETIME}
 
     def _adopt(self, containers: Iterable[Grouped], found: Found, now: datetime) -> None:
         """Learn the cookies that were there before the agent; of different ones in a group the first counts."""
@@ -153,7 +146,7 @@ class CookieMemory:
             group = self.groups.setdefault(one.group, CookieGroup(cookie, set(), now))
             if group.cookie == cookie:
                 group.pids |= set(carriers)
-                self.members[one.key] = CookieMember(one.group, now)
+                self.members[one.key] = now
 
     def _group(self, name: str, now: datetime) -> CookieGroup | None:
         known = self.groups.get(name)

@@ -35,7 +35,6 @@ class Authenticator:
         self, client: Client, clock: Clock, proxies: Callable[[], TrustedProxies], *, token_ttl: timedelta
     ) -> None:
         self._client = client
-        self._clock = clock
         self._proxies = proxies
         self._tokens: AnswerCache[User | None] = AnswerCache(clock, lambda _: token_ttl)
         self._certificates: AnswerCache[tuple[str, tuple[str, ...], bool, bool]] = AnswerCache(

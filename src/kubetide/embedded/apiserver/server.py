@@ -77,7 +77,7 @@ class ApiServer:
         self.registry = Registry(builtin_resources(hpa_versions.to_v2, hpa_versions.v1_from_v2))
         self._serve_crds()
         self.conversions = Conversions()
-        self.admission = Admission(self.store, self.registry, self.clock, self.conversions)
+        self.admission = Admission(self.store, self.registry, self.conversions)
         self.authorizer = Authorizer(self.store)
         self.tokens = Tokens(self.store, self.clock, token_key or self.random.randbytes(32), tokens)
         self.verbs = Verbs(

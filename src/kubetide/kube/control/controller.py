@@ -163,7 +163,7 @@ class PeriodicLoop:
                 log.warning("loop failed", loop=self.name, error=str(error), kind=type(error).__name__)
         if self._reconciles is not None:
             seconds = self._clock.monotonic() - started
-            self._reconciles.outcome(self.name, Reconciled(key=self.name, seconds=seconds, error=failure))
+            self._reconciles.outcome(self.name, Reconciled(seconds=seconds, error=failure))
 
 
 def next_due(due: float, interval: float, *, now: float) -> float:

@@ -36,7 +36,7 @@ class Reconciles:
             "controller_runtime_reconcile_time_seconds", "How long one reconciliation took.", ("controller",), SECONDS
         )
 
-    def outcome(self, controller: str, outcome: Reconciled[Any]) -> None:
+    def outcome(self, controller: str, outcome: Reconciled) -> None:
         """Note a reconciliation: with the controller's name bound, the `observe` of Workers."""
         self._count.add(controller, "error" if outcome.error is not None else "success")
         self._seconds.add(outcome.seconds, controller)

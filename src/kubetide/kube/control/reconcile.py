@@ -46,10 +46,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled(Generic[K]):
-    """What one reconcile came to: for telemetry and tests."""
+class Reconciled:
+    """What one reconcile came to: for telemetry."""
 
-    key: K
     seconds: float
     error: Exception | None = None
 
@@ -63,13 +62,12 @@ class Workers(Generic[K]):
         reconcile: Callable[[K], Awaitable[Result]],
         *,
         workers: int = 1,
-        name: str = "",
         stop_grace: timedelta = STOP_GRACE,
         retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
-        observe: Callable[[Reconciled[K]], None] | None = None,
+        observe: Callable[[Reconciled], None] | None = None,
     ) -> None:
         self.queue = queue
-        self.name = name or queue.name
+        self.name = queue.name
         self._reconcile = reconcile
         self._workers = workers
         self._stop_grace = stop_grace.total_seconds()
@@ -174,7 +172,7 @@ class Workers(Generic[K]):
         if error is not None:
             tracing.failed(error)
         if self._observe is not None:
-            self._observe(Reconciled(key=key, seconds=loop.time() - started, error=error))
+            self._observe(Reconciled(seconds=loop.time() - started, error=error))
 
     def _failed(self, key: K, error: Exception) -> None:
         delay = self.queue.add_rate_limited(key)

@@ -39,8 +39,8 @@ def test_requests_queues_informers_and_leadership_are_shown() -> None:
         recorder = EventRecorder(client, clock=clock, component="hpa")
         recorder.dropped = 2
         client.announce(queue)
-        reconciles.outcome("hpa", Reconciled(key="a", seconds=0.5))
-        reconciles.outcome("hpa", Reconciled(key="a", seconds=0.5, error=ValueError()))
+        reconciles.outcome("hpa", Reconciled(seconds=0.5))
+        reconciles.outcome("hpa", Reconciled(seconds=0.5, error=ValueError()))
         api.put("/api/v1/configmaps", {"metadata": {"namespace": "x", "name": "a"}})
         with pytest.raises(NotFound):
             await client.get(CONFIG_MAPS, "nothing", namespace="x")

@@ -30,12 +30,12 @@ class Calls:
 
 
 async def running(calls: Calls, keys: str, seconds: float, *, workers: int = 1, grace: float = 3) -> WorkQueue[str]:
-    queue: WorkQueue[str] = WorkQueue(clock=virtual_clock(), backoff=Backoff(base=1, cap=8, jitter=0))
+    queue: WorkQueue[str] = WorkQueue(clock=virtual_clock(), name="test", backoff=Backoff(base=1, cap=8, jitter=0))
     for key in keys:
         queue.add(key)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(
-            Workers(queue, calls.reconcile, workers=workers, name="test", stop_grace=timedelta(seconds=grace)).run()
+            Workers(queue, calls.reconcile, workers=workers, stop_grace=timedelta(seconds=grace)).run()
         )
         await asyncio.sleep(seconds)
         task.cancel()
@@ -125,14 +125,14 @@ def test_work_that_does_not_finish_is_cut_off_after_the_grace() -> None:
 
 
 def test_outcomes_are_shown() -> None:
-    async def main() -> list[Reconciled[str]]:
+    async def main() -> list[Reconciled]:
         async def behave(key: str, call: int) -> Result:
             await asyncio.sleep(2)
             if key == "b":
                 raise ValueError("no")
             return Result()
 
-        seen: list[Reconciled[str]] = []
+        seen: list[Reconciled] = []
         queue: WorkQueue[str] = WorkQueue(clock=virtual_clock(), backoff=Backoff(base=100))
         queue.add("a")
         queue.add("b")
@@ -143,7 +143,7 @@ def test_outcomes_are_shown() -> None:
         return seen
 
     first, second = run_virtual(main())
-    assert (first.key, first.seconds, first.error) == ("a", 2, None)
+    assert (first.seconds, first.error) == (2, None)
     assert isinstance(second.error, ValueError)
 
 
@@ -162,8 +162,8 @@ class TwoParts:
     """Reconciles in two parts of a second, the second behind what is urgent; notes which began when."""
 
     def __init__(self, workers: int) -> None:
-        self.queue: WorkQueue[str] = WorkQueue(clock=virtual_clock())
-        self.workers: Workers[str] = Workers(self.queue, self._reconcile, workers=workers, name="test")
+        self.queue: WorkQueue[str] = WorkQueue(clock=virtual_clock(), name="test")
+        self.workers: Workers[str] = Workers(self.queue, self._reconcile, workers=workers)
         self.done: list[str] = []
         self.first = self.second = self.most_first = self.most_second = 0
 

@@ -18,7 +18,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kubetide.api.values.patch import JsonPatch
-from kubetide.clock import Clock
 from kubetide.embedded.apiserver.admission.calls import AdmissionCall
 from kubetide.embedded.apiserver.admission.webhooks import Hook, hooks_of, is_exempt
 from kubetide.embedded.apiserver.cel.rules import evaluate_conditions
@@ -47,10 +46,9 @@ class HookFailed(KubetideError):
 class Admission:
     """Asks webhooks about writes."""
 
-    def __init__(self, store: ObjectStore, registry: Registry, clock: Clock, conversions: Conversions) -> None:
+    def __init__(self, store: ObjectStore, registry: Registry, conversions: Conversions) -> None:
         self._store = store
         self._registry = registry
-        self._clock = clock
         self._conversions = conversions
         self._local: dict[str, LocalHook] = {}
         self._mutating: list[Hook] = []

@@ -50,8 +50,6 @@ class Hook:
     """One webhook of one configuration."""
 
     name: str
-    configuration: str
-    mutating: bool
     rules: tuple[WebhookRule, ...]
     namespaces: Selector
     objects: Selector
@@ -93,7 +91,6 @@ def is_exempt(resource: ApiResource) -> bool:
 
 def hooks_of(configuration: Raw) -> list[Hook]:
     """Return the hooks of a configuration; one whose selector cannot be read matches nothing."""
-    mutating = configuration.get("kind") == "MutatingWebhookConfiguration"
     found: list[Hook] = []
     for raw in configuration.get("webhooks") or ():
         try:
@@ -103,8 +100,6 @@ def hooks_of(configuration: Raw) -> list[Hook]:
         found.append(
             Hook(
                 name=str(raw.get("name")),
-                configuration=str(configuration["metadata"]["name"]),
-                mutating=mutating,
                 rules=tuple(_rule(rule) for rule in raw.get("rules") or ()),
                 namespaces=namespaces,
                 objects=objects,

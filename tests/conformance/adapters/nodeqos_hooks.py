@@ -15,7 +15,6 @@ from kubetide.node.core.hooks import (
     batch_resource,
     core_sched,
     cpuset,
-    gpu,
     group_identity,
     network,
     normalization,
@@ -24,7 +23,7 @@ from kubetide.node.core.hooks import (
 from kubetide.node.core.hooks.context import ContainerRequest, HostAppRequest, KubeQosRequest, PodRequest
 from kubetide.node.core.hooks.cookies import carried, source_among
 from kubetide.node.core.hooks.oom_score import stated_score
-from kubetide.node.core.hooks.rules import DEFAULT_GATES, GROUP_IDENTITY, Plugins, Question
+from kubetide.node.core.hooks.rules import DEFAULT_GATES, GROUP_IDENTITY, Plugins, Question, visible_devices
 from kubetide.node.core.plan import ClearCookies, CreateCookie, ShareCookie
 from kubetide.node.runtime.core_sched import CookieError, apply_cookies, read_cookies
 
@@ -443,7 +442,7 @@ def coresched_clear_cookie(case: Case) -> Iterable[str]:
 @suite("node-qos/gpu_env")
 def gpu_env(case: Case) -> Iterable[str]:
     try:
-        value = gpu.visible_devices(case["input"]["podAnnotations"])
+        value = visible_devices(case["input"]["podAnnotations"])
     except KubetideError:
         return expect(case, {"error": True})
     return expect(case, {"NVIDIA_VISIBLE_DEVICES": value})

@@ -20,7 +20,7 @@ from kubetide.api.qos.slo_strategies import NodeSLOSpec
 from kubetide.api.values.compat import Compat
 from kubetide.errors import InvalidInput
 from kubetide.node.core.compat import NEWEST, NORMALIZED_AT_CREATION, POD_CPU_QOS
-from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, gpu, group_identity, normalization
+from kubetide.node.core.hooks import batch_resource, core_sched, cpuset, group_identity, normalization
 from kubetide.node.core.hooks.context import ContainerRequest, HookResponse, HostAppRequest, KubeQosRequest, PodRequest
 from kubetide.node.core.hooks.core_sched import CoreSchedRule
 from kubetide.node.core.hooks.cpuset import CpusetRule
@@ -264,5 +264,11 @@ def _condition(request: PodRequest) -> str:
 
 
 def _gpu(request: ContainerRequest) -> HookResponse:
-    devices = gpu.visible_devices(request.pod.annotations)
-    return HookResponse(env={gpu.VISIBLE_DEVICES: devices} if devices is not None else {})
+    devices = visible_devices(request.pod.annotations)
+    return HookResponse(env={"NVIDIA_VISIBLE_DEVICES": devices} if devices is not None else {})
+
+
+def visible_devices(annotations: Mapping[str, str] | None) -> str | None:
+    """Return the minors of the GPUs that the scheduler gave a pod, in their order; None when it has none."""
+    devices = (qos.device_allocations(annotations) or {}).get("gpu")
+    return ",".join(str(device.minor) for device in devices) if devices else None

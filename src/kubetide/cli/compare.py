@@ -12,7 +12,6 @@ a warning in the log, and counts in `kubetide_compare_differences_total` and, wh
 `kubetide_compare_differing_objects`; `/explain/compare/all` lists them, which is what `kubetide doctor` reads.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,7 +22,7 @@ from kubetide.api.objects.meta import ObjectKey
 from kubetide.api.objects.scheme import EVENTS, VPAS
 from kubetide.api.values.codec import decode_raw, encode
 from kubetide.api.values.quantity import Quantity, readable
-from kubetide.cli.dry_run import targets_of
+from kubetide.cli.dry_run import Asked, targets_of
 from kubetide.cli.main import Invocation
 from kubetide.clock import Clock
 from kubetide.errors import KubetideError, QuantityError
@@ -67,7 +66,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Comparison:
+class Comparison(Asked):
     """Compares; a component of the process, so that it can be asked."""
 
     echo: Callable[[str], None]
@@ -88,18 +87,6 @@ class Comparison:
         )
         for component in COMPARED:
             gauge.labels(component).set_function(partial(self._count, component))
-
-    def ready(self) -> bool:
-        """Always."""
-        return True
-
-    def healthy(self) -> bool:
-        """Always."""
-        return True
-
-    async def run(self) -> None:
-        """Do nothing until cancelled: decisions arrive from the components."""
-        await asyncio.Event().wait()
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return the differences that last, for `/explain/compare/all`."""

@@ -58,8 +58,26 @@ class Intent:
         }
 
 
+class Asked:
+    """A component that does nothing by itself: the others bring it what they decide, and it is asked about that."""
+
+    __slots__ = ()
+
+    def ready(self) -> bool:
+        """Always."""
+        return True
+
+    def healthy(self) -> bool:
+        """Always."""
+        return True
+
+    async def run(self) -> None:
+        """Do nothing until cancelled."""
+        await asyncio.Event().wait()
+
+
 @dataclass(slots=True)
-class Report:
+class Report(Asked):
     """Tells intents, each when it is new; a component of the process, so that it can be asked too."""
 
     echo: Callable[[str], None]
@@ -74,18 +92,6 @@ class Report:
     """The last intent about every part of an object, by component and object."""
     _evicted: set[str] = field(default_factory=set)
     _problem: str = ""
-
-    def ready(self) -> bool:
-        """Always."""
-        return True
-
-    def healthy(self) -> bool:
-        """Always."""
-        return True
-
-    async def run(self) -> None:
-        """Do nothing until cancelled: intents arrive from the components."""
-        await asyncio.Event().wait()
 
     def explain(self, kind: str, key: str) -> dict[str, Any] | None:
         """Return what would be done, for `/explain/dry-run/all`."""

@@ -10,7 +10,7 @@ Kubernetes QoS class. Every function says in its name which one it returns.
 Annotations are JSON as Go reads it: keys in any letter case.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from kubetide.api.objects.core import Container, Pod, ResourceList
 from kubetide.api.objects.meta import ApiObject
@@ -186,19 +186,8 @@ def container_cpu_limit_millis(container: Container) -> int:
 
 
 def pod_cpu_limit_millis(pod: Pod) -> int:
-    """Return the pod's CPU limit: containers summed, at least each init container; one without limit makes it -1."""
-    total = 0
-    for container in pod.spec.containers or ():
-        limit = container_cpu_limit_millis(container)
-        if limit <= 0:
-            return -1
-        total += limit
-    for container in pod.spec.init_containers or ():
-        limit = container_cpu_limit_millis(container)
-        if limit <= 0:
-            return -1
-        total = max(total, limit)
-    return total if total > 0 else -1
+    """Return the pod's CPU limit in milli-cores, -1 when there is none."""
+    return _pod_limit(pod, container_cpu_limit_millis)
 
 
 def container_memory_limit(container: Container) -> int:
@@ -207,19 +196,17 @@ def container_memory_limit(container: Container) -> int:
 
 
 def pod_memory_limit(pod: Pod) -> int:
-    """Return the pod's memory limit by the rule of `pod_cpu_limit_millis`."""
-    total = 0
-    for container in pod.spec.containers or ():
-        limit = container_memory_limit(container)
-        if limit <= 0:
-            return -1
-        total += limit
-    for container in pod.spec.init_containers or ():
-        limit = container_memory_limit(container)
-        if limit <= 0:
-            return -1
-        total = max(total, limit)
-    return total if total > 0 else -1
+    """Return the pod's memory limit in bytes, -1 when there is none."""
+    return _pod_limit(pod, container_memory_limit)
+
+
+def _pod_limit(pod: Pod, limit_of: Callable[[Container], int]) -> int:
+    """Return the limits of containers summed, at least each init container's; one without limit makes it -1."""
+    limits = [limit_of(container) for container in pod.spec.containers or ()]
+    initial = [limit_of(container) for container in pod.spec.init_containers or ()]
+    if min((*limits, *initial), default=0) <= 0:
+        return -1
+    return max((sum(limits), *initial))
 
 
 class DeviceAllocation(ApiObject, frozen=True, kw_only=True, gc=False):

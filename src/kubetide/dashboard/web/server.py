@@ -15,7 +15,6 @@ logout, and they are refused where another site made them.
 """
 
 import hashlib
-import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import quote, urlsplit
@@ -31,6 +30,7 @@ from kubetide.dashboard.web.watching import Expired
 from kubetide.errors import InvalidInput, KubetideError
 from kubetide.kube.client.errors import Forbidden, Unauthorized
 from kubetide.kube.connections import ConnectionLimits
+from kubetide.kube.endpoints import is_loopback
 from kubetide.kube.listener import listening
 
 COOKIE = "kubetide-session"
@@ -115,7 +115,7 @@ class Dashboard:
         if self._visitors.by_token and not self._hosts:
             return True
         name = urlsplit(f"//{host}").hostname or ""
-        return name in self._hosts or _is_here(name)
+        return name in self._hosts or name == "localhost" or is_loopback(name)
 
     # -- who asks
 
@@ -281,13 +281,6 @@ def _own(request: web.Request) -> bool:
         return site in ("same-origin", "none")
     origin = request.headers.get(hdrs.ORIGIN)
     return origin is None or urlsplit(origin).netloc == request.host
-
-
-def _is_here(name: str) -> bool:
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
 
 
 def _redirect(where: str) -> web.Response:

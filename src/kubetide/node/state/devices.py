@@ -22,6 +22,7 @@ from kubetide.node.core.report import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from kubetide.node.host.protocol import Host
 from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.runtime.nvml import GpuDevice, GpuSource
+from kubetide.node.state.objects import metadata_below
 
 log = get_logger("node.devices")
 
@@ -113,19 +114,10 @@ class DeviceReporter:
         return True
 
     async def _create(self, devices: list[dict[str, Any]], labels: dict[str, str]) -> None:
-        node = self._node()
-        owner = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "name": self._node_name,
-            "uid": node.metadata.uid if node else "",
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
         body = {
             "apiVersion": RAW_DEVICES.api_version,
             "kind": RAW_DEVICES.kind,
-            "metadata": {"name": self._node_name, "labels": labels, "ownerReferences": [owner]},
+            "metadata": metadata_below(self._node(), self._node_name, labels),
             "spec": {"devices": devices},
         }
         try:

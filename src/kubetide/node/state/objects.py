@@ -49,6 +49,19 @@ RAW_NODE_METRICS: Resource[RawSpec] = Resource(
 )
 
 
+def metadata_below(node: Node | None, name: str, labels: dict[str, str]) -> dict[str, Any]:
+    """Return the metadata of an object of a node that goes when its Node goes."""
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": name,
+        "uid": node.metadata.uid if node else "",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {"name": name, "labels": labels, "ownerReferences": [owner]}
+
+
 class NodeObjects:
     """What the API server reports about this node."""
 

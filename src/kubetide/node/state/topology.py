@@ -31,6 +31,7 @@ from kubetide.node.host.protocol import Host, is_gone
 from kubetide.node.host.worker import Inline, Worker
 from kubetide.node.state.callbacks import Callbacks, News
 from kubetide.node.state.kubelet import Kubelet
+from kubetide.node.state.objects import metadata_below
 from kubetide.node.telemetry import RoundGauge
 from kubetide.telemetry import Telemetry
 
@@ -261,19 +262,10 @@ class TopologyReporter:
             return
 
     async def _create(self) -> None:
-        node = self._node()
-        owner = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "name": self._node_name,
-            "uid": node.metadata.uid if node else "",
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
         body = {
             "apiVersion": TOPOLOGIES.api_version,
             "kind": TOPOLOGIES.kind,
-            "metadata": {"name": self._node_name, "labels": dict(MANAGED_BY), "ownerReferences": [owner]},
+            "metadata": metadata_below(self._node(), self._node_name, dict(MANAGED_BY)),
             "topologyPolicies": [kubelet_rules.NONE_POLICY],
             "zones": [],
         }

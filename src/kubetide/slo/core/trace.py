@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from kubetide.api.objects.core import Node
-from kubetide.api.objects.resources import Amounts
+from kubetide.api.objects.resources import format_list
 from kubetide.api.objects.slo import NodeMetric
 from kubetide.slo.core.node_update import NodeState
 from kubetide.slo.core.overcommit.batch import Sums
@@ -47,15 +47,12 @@ def trace(
 
 
 def _sums(sums: Sums) -> Raw:
-    def text(amounts: Amounts) -> dict[str, str]:
-        return {name: str(amount) for name, amount in amounts.items()}
-
     return {
-        "capacity": text(sums.capacity),
-        "margin": text(sums.node_reserved),
-        "systemReserved": text(sums.system_reserved),
-        "systemUsed": text(sums.system_used),
-        "podsRequested": text(sums.requested),
-        "podsUsed": text(sums.used),
-        "podsMaxUsedRequested": text(sums.max_used_requested),
+        "capacity": format_list(sums.capacity),
+        "margin": format_list(sums.node_reserved),
+        "systemReserved": format_list(sums.system_reserved),
+        "systemUsed": format_list(sums.system_used),
+        "podsRequested": format_list(sums.requested),
+        "podsUsed": format_list(sums.used),
+        "podsMaxUsedRequested": format_list(sums.max_used_requested),
     }

@@ -11,19 +11,12 @@ from kubetide.embedded.apiserver.tables.printers import (
     Cells,
     Column,
     age,
+    name_of,
+    part_of,
     register,
     since,
     text_columns,
 )
-
-
-def _name(obj: Raw) -> str:
-    return str(obj["metadata"].get("name", ""))
-
-
-def _part(obj: Raw, name: str) -> Raw:
-    part = obj.get(name)
-    return part if isinstance(part, dict) else {}
 
 
 def _or(value: Any, other: str) -> str:
@@ -34,10 +27,10 @@ def _or(value: Any, other: str) -> str:
 
 
 def _hpa(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
-    target = _part(spec, "scaleTargetRef")
+    spec, status = part_of(obj, "spec"), part_of(obj, "status")
+    target = part_of(spec, "scaleTargetRef")
     return [
-        _name(obj),
+        name_of(obj),
         f"{target.get('kind')}/{target.get('name')}",
         hpa_targets(spec.get("metrics") or [], status.get("currentMetrics") or []),
         _or(spec.get("minReplicas"), "<unset>"),
@@ -59,8 +52,8 @@ def hpa_targets(specs: list[Raw], statuses: list[Raw]) -> str:
 def _hpa_metric(spec: Raw, status: Raw) -> str:
     kind = str(spec.get("type") or "")
     field = kind[:1].lower() + kind[1:]
-    source, current = _part(spec, field), _part(_part(status, field), "current")
-    target = _part(source, "target")
+    source, current = part_of(spec, field), part_of(part_of(status, field), "current")
+    target = part_of(source, "target")
     named = f"{source.get('name')}: " if kind in ("Resource", "ContainerResource") else ""
     if target.get("averageUtilization") is not None:
         measured = current.get("averageUtilization")
@@ -74,9 +67,9 @@ def _hpa_metric(spec: Raw, status: Raw) -> str:
 
 
 def _pdb(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
+    spec, status = part_of(obj, "spec"), part_of(obj, "status")
     return [
-        _name(obj),
+        name_of(obj),
         _or(spec.get("minAvailable"), "N/A"),
         _or(spec.get("maxUnavailable"), "N/A"),
         int(status.get("disruptionsAllowed") or 0),
@@ -88,16 +81,16 @@ def _pdb(obj: Raw, now: datetime | None) -> list[Cell]:
 
 
 def _namespace(obj: Raw, now: datetime | None) -> list[Cell]:
-    return [_name(obj), _or(_part(obj, "status").get("phase"), "Active"), age(obj, now)]
+    return [name_of(obj), _or(part_of(obj, "status").get("phase"), "Active"), age(obj, now)]
 
 
 def _service(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec = _part(obj, "spec")
+    spec = part_of(obj, "spec")
     ports = ",".join(_port(port) for port in spec.get("ports") or ())
     external = spec.get("externalName") or ",".join(spec.get("externalIPs") or ())
-    selector = ",".join(f"{key}={value}" for key, value in sorted(_part(spec, "selector").items()))
+    selector = ",".join(f"{key}={value}" for key, value in sorted(part_of(spec, "selector").items()))
     return [
-        _name(obj),
+        name_of(obj),
         _or(spec.get("type"), "ClusterIP"),
         _or(spec.get("clusterIP"), "<none>"),
         external or "<none>",
@@ -120,24 +113,24 @@ def _endpoints(obj: Raw, now: datetime | None) -> list[Cell]:
         for port in subset.get("ports") or [{}]
     ]
     shown = ",".join(found[:3]) + (f" + {len(found) - 3} more..." if len(found) > 3 else "")
-    return [_name(obj), shown or "<none>", age(obj, now)]
+    return [name_of(obj), shown or "<none>", age(obj, now)]
 
 
 def _config_map(obj: Raw, now: datetime | None) -> list[Cell]:
-    return [_name(obj), len(_part(obj, "data")) + len(_part(obj, "binaryData")), age(obj, now)]
+    return [name_of(obj), len(part_of(obj, "data")) + len(part_of(obj, "binaryData")), age(obj, now)]
 
 
 def _secret(obj: Raw, now: datetime | None) -> list[Cell]:
-    return [_name(obj), _or(obj.get("type"), "Opaque"), len(_part(obj, "data")), age(obj, now)]
+    return [name_of(obj), _or(obj.get("type"), "Opaque"), len(part_of(obj, "data")), age(obj, now)]
 
 
 def _service_account(obj: Raw, now: datetime | None) -> list[Cell]:
-    return [_name(obj), len(obj.get("secrets") or ()), age(obj, now)]
+    return [name_of(obj), len(obj.get("secrets") or ()), age(obj, now)]
 
 
 def _event(obj: Raw, now: datetime | None) -> list[Cell]:
-    involved = _part(obj, "involvedObject")
-    source = _part(obj, "source")
+    involved = part_of(obj, "involvedObject")
+    source = part_of(obj, "source")
     last = obj.get("lastTimestamp") or obj.get("eventTime") or obj["metadata"].get("creationTimestamp")
     first = obj.get("firstTimestamp") or last
     return [
@@ -150,17 +143,17 @@ def _event(obj: Raw, now: datetime | None) -> list[Cell]:
         str(obj.get("message") or "").strip(),
         since(first, now),
         int(obj.get("count") or 1),
-        _name(obj),
+        name_of(obj),
     ]
 
 
 def _claim(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
-    capacity = _part(status, "capacity").get("storage", "")
+    spec, status = part_of(obj, "spec"), part_of(obj, "status")
+    capacity = part_of(status, "capacity").get("storage", "")
     modes = ",".join(spec.get("accessModes") or ())
     phase = str(status.get("phase") or "Pending")
     return [
-        _name(obj),
+        name_of(obj),
         phase,
         str(spec.get("volumeName") or ""),
         str(capacity),
@@ -171,25 +164,25 @@ def _claim(obj: Raw, now: datetime | None) -> list[Cell]:
 
 
 def _lease(obj: Raw, now: datetime | None) -> list[Cell]:
-    return [_name(obj), str(_part(obj, "spec").get("holderIdentity") or ""), age(obj, now)]
+    return [name_of(obj), str(part_of(obj, "spec").get("holderIdentity") or ""), age(obj, now)]
 
 
 # -- machinery
 
 
 def _crd(obj: Raw, now: datetime | None) -> list[Cell]:
-    return [_name(obj), str(obj["metadata"].get("creationTimestamp") or "")]
+    return [name_of(obj), str(obj["metadata"].get("creationTimestamp") or "")]
 
 
 def _binding(obj: Raw, now: datetime | None) -> list[Cell]:
-    role = _part(obj, "roleRef")
+    role = part_of(obj, "roleRef")
     users = [str(s.get("name")) for s in obj.get("subjects") or () if s.get("kind") == "User"]
     groups = [str(s.get("name")) for s in obj.get("subjects") or () if s.get("kind") == "Group"]
     accounts = [
         f"{s.get('namespace')}/{s.get('name')}" for s in obj.get("subjects") or () if s.get("kind") == "ServiceAccount"
     ]
     return [
-        _name(obj),
+        name_of(obj),
         f"{role.get('kind')}/{role.get('name')}",
         age(obj, now),
         ", ".join(users),
@@ -199,19 +192,19 @@ def _binding(obj: Raw, now: datetime | None) -> list[Cell]:
 
 
 def _webhooks(obj: Raw, now: datetime | None) -> list[Cell]:
-    return [_name(obj), len(obj.get("webhooks") or ()), age(obj, now)]
+    return [name_of(obj), len(obj.get("webhooks") or ()), age(obj, now)]
 
 
 def _api_service(obj: Raw, now: datetime | None) -> list[Cell]:
-    service = _part(_part(obj, "spec"), "service")
-    conditions = {c.get("type"): c for c in _part(obj, "status").get("conditions") or ()}
-    available = str(_part(conditions, "Available").get("status") or ("Unknown" if service else "True"))
+    service = part_of(part_of(obj, "spec"), "service")
+    conditions = {c.get("type"): c for c in part_of(obj, "status").get("conditions") or ()}
+    available = str(part_of(conditions, "Available").get("status") or ("Unknown" if service else "True"))
     where = f"{service.get('namespace')}/{service.get('name')}" if service else "Local"
-    return [_name(obj), where, available, age(obj, now)]
+    return [name_of(obj), where, available, age(obj, now)]
 
 
 def _priority_class(obj: Raw, now: datetime | None) -> list[Cell]:
-    return [_name(obj), int(obj.get("value") or 0), bool(obj.get("globalDefault")), age(obj, now)]
+    return [name_of(obj), int(obj.get("value") or 0), bool(obj.get("globalDefault")), age(obj, now)]
 
 
 def _revision(obj: Raw, now: datetime | None) -> list[Cell]:
@@ -220,11 +213,11 @@ def _revision(obj: Raw, now: datetime | None) -> list[Cell]:
     if owner is not None:
         group = str(owner.get("apiVersion")).rpartition("/")[0]
         controller = f"{qualified(group, str(owner.get('kind')).lower())}/{owner.get('name')}"
-    return [_name(obj), controller, int(obj.get("revision") or 0), age(obj, now)]
+    return [name_of(obj), controller, int(obj.get("revision") or 0), age(obj, now)]
 
 
 def _created(obj: Raw, now: datetime | None) -> list[Cell]:
-    return [_name(obj), str(obj["metadata"].get("creationTimestamp") or "")]
+    return [name_of(obj), str(obj["metadata"].get("creationTimestamp") or "")]
 
 
 _EVENT_COLUMNS = (

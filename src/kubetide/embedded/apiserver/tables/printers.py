@@ -28,6 +28,17 @@ NAME = Column("Name")
 AGE = Column("Age")
 
 
+def name_of(obj: Raw) -> str:
+    """Return the name of an object, empty if it has none."""
+    return str(obj["metadata"].get("name", ""))
+
+
+def part_of(obj: Raw, name: str) -> Raw:
+    """Return a part of an object, empty if there is none or it is no mapping."""
+    part = obj.get(name)
+    return part if isinstance(part, dict) else {}
+
+
 def text_columns(*names: str, wide: tuple[str, ...] = ()) -> tuple[Column, ...]:
     """Return a name column, the given ones, an age column and those for wide output."""
     return (NAME, *(Column(name) for name in names), AGE, *(Column(name, priority=1) for name in wide))

@@ -13,6 +13,8 @@ from kubetide.embedded.apiserver.tables.printers import (
     Column,
     age,
     duration_text,
+    name_of,
+    part_of,
     register,
     since,
     text_columns,
@@ -40,19 +42,10 @@ def label_selector(raw: Any) -> LabelSelector:
     return convert(raw, LabelSelector)
 
 
-def _name(obj: Raw) -> str:
-    return str(obj["metadata"].get("name", ""))
-
-
-def _part(obj: Raw, name: str) -> Raw:
-    part = obj.get(name)
-    return part if isinstance(part, dict) else {}
-
-
 def _images(obj: Raw) -> tuple[str, str]:
     """Return the names and the images of a template's containers."""
-    template = _part(_part(obj, "spec"), "template")
-    containers = _part(template, "spec").get("containers") or ()
+    template = part_of(part_of(obj, "spec"), "template")
+    containers = part_of(template, "spec").get("containers") or ()
     return ",".join(str(c.get("name")) for c in containers), ",".join(str(c.get("image")) for c in containers)
 
 
@@ -76,14 +69,14 @@ _POD_COLUMNS = (
 
 
 def _pod(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
+    spec, status = part_of(obj, "spec"), part_of(obj, "status")
     statuses = status.get("containerStatuses") or ()
     ready = sum(1 for s in statuses if s.get("ready"))
     restarts = sum(int(s.get("restartCount") or 0) for s in statuses)
     last = max((_finished(s) for s in statuses), default="")
     shown = f"{restarts} ({since(last, now)} ago)" if restarts and last else str(restarts)
     return [
-        _name(obj),
+        name_of(obj),
         f"{ready}/{len(spec.get('containers') or ())}",
         pod_status(obj),
         shown,
@@ -101,7 +94,7 @@ def _finished(status: Raw) -> str:
 
 def pod_status(obj: Raw) -> str:
     """Return the word in the status column: the phase, or what keeps the pod from it."""
-    status = _part(obj, "status")
+    status = part_of(obj, "status")
     word = str(status.get("reason") or status.get("phase") or "Unknown")
     for container in status.get("initContainerStatuses") or ():
         state = container.get("state") or {}
@@ -137,8 +130,8 @@ _NODE_ORDER = (*_NODE_COLUMNS[:4], Column("Version"), *_NODE_COLUMNS[4:])
 
 
 def _node(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
-    info = _part(status, "nodeInfo")
+    spec, status = part_of(obj, "spec"), part_of(obj, "status")
+    info = part_of(status, "nodeInfo")
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     word = {"True": "Ready", "False": "NotReady"}.get(str(conditions.get("Ready")), "Unknown")
     if conditions.get("Ready") == "Unknown":
@@ -150,7 +143,7 @@ def _node(obj: Raw, now: datetime | None) -> list[Cell]:
     roles = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
     addresses = {a.get("type"): a.get("address") for a in status.get("addresses") or ()}
     return [
-        _name(obj),
+        name_of(obj),
         word,
         _none(",".join(roles)),
         age(obj, now),
@@ -169,10 +162,10 @@ _TEMPLATE = ("Containers", "Images", "Selector")
 
 
 def _deployment(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
+    spec, status = part_of(obj, "spec"), part_of(obj, "status")
     names, images = _images(obj)
     return [
-        _name(obj),
+        name_of(obj),
         f"{status.get('readyReplicas') or 0}/{spec.get('replicas') or 0}",
         int(status.get("updatedReplicas") or 0),
         int(status.get("availableReplicas") or 0),
@@ -184,10 +177,10 @@ def _deployment(obj: Raw, now: datetime | None) -> list[Cell]:
 
 
 def _replica_set(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
+    spec, status = part_of(obj, "spec"), part_of(obj, "status")
     names, images = _images(obj)
     return [
-        _name(obj),
+        name_of(obj),
         int(spec.get("replicas") or 0),
         int(status.get("replicas") or 0),
         int(status.get("readyReplicas") or 0),
@@ -199,19 +192,19 @@ def _replica_set(obj: Raw, now: datetime | None) -> list[Cell]:
 
 
 def _stateful_set(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
+    spec, status = part_of(obj, "spec"), part_of(obj, "status")
     names, images = _images(obj)
     ready = f"{status.get('readyReplicas') or 0}/{spec.get('replicas') or 0}"
-    return [_name(obj), ready, age(obj, now), names, images]
+    return [name_of(obj), ready, age(obj, now), names, images]
 
 
 def _daemon_set(obj: Raw, now: datetime | None) -> list[Cell]:
-    status = _part(obj, "status")
+    status = part_of(obj, "status")
     names, images = _images(obj)
-    selector = _part(_part(_part(_part(obj, "spec"), "template"), "spec"), "nodeSelector")
+    selector = part_of(part_of(part_of(part_of(obj, "spec"), "template"), "spec"), "nodeSelector")
     counts = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled")
     return [
-        _name(obj),
+        name_of(obj),
         *(int(status.get(count) or 0) for count in counts),
         int(status.get("numberAvailable") or 0),
         _none(",".join(f"{key}={value}" for key, value in sorted(selector.items()))),
@@ -223,7 +216,7 @@ def _daemon_set(obj: Raw, now: datetime | None) -> list[Cell]:
 
 
 def _job(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
+    spec, status = part_of(obj, "spec"), part_of(obj, "status")
     names, images = _images(obj)
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     word = next((kind for kind in ("Complete", "Failed", "Suspended") if conditions.get(kind) == "True"), "Running")
@@ -235,7 +228,7 @@ def _job(obj: Raw, now: datetime | None) -> list[Cell]:
             duration = duration_text((end - datetime.fromisoformat(started)).total_seconds())
     completions = spec.get("completions") or spec.get("parallelism") or 1
     return [
-        _name(obj),
+        name_of(obj),
         word,
         f"{status.get('succeeded') or 0}/{completions}",
         duration,
@@ -247,11 +240,11 @@ def _job(obj: Raw, now: datetime | None) -> list[Cell]:
 
 
 def _cron_job(obj: Raw, now: datetime | None) -> list[Cell]:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
+    spec, status = part_of(obj, "spec"), part_of(obj, "status")
     last = status.get("lastScheduleTime")
-    names, images = _images(_part(spec, "jobTemplate"))
+    names, images = _images(part_of(spec, "jobTemplate"))
     return [
-        _name(obj),
+        name_of(obj),
         str(spec.get("schedule") or ""),
         _none(spec.get("timeZone")),
         "True" if spec.get("suspend") else "False",

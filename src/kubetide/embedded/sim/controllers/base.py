@@ -7,9 +7,9 @@ failure: a write that the API server refuses. Any other error is a bug in the si
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
-from kubetide.embedded.apiserver.rest.status import StatusError
-from kubetide.embedded.apiserver.storage.objects import StoreKey
-from kubetide.embedded.sim.world import World
+from kubetide.embedded.apiserver.rest.status import Raw, StatusError
+from kubetide.embedded.apiserver.storage.objects import ResourceKey, StoreKey
+from kubetide.embedded.sim.world import PODS, World, key_of
 from kubetide.kube.control.controller import Controller, KeyedLoop
 from kubetide.kube.control.reconcile import Result
 
@@ -39,6 +39,22 @@ class SimController(Controller, ABC):
     @abstractmethod
     async def reconcile(self, key: StoreKey) -> None:
         """Compare what is with what should be, and act."""
+
+    def watch_with_pods(self, resource: ResourceKey) -> None:
+        """Reconcile each object of a resource when it changes, and all of a namespace when a pod of it does."""
+
+        def changed(old: Raw | None, new: Raw | None) -> None:
+            if new is not None:
+                self.enqueue(key_of(new))
+
+        def pod_changed(old: Raw | None, new: Raw | None) -> None:
+            pod = new if new is not None else old
+            if pod is not None:
+                for obj in self.world.all(resource, pod["metadata"]["namespace"]):
+                    self.enqueue(key_of(obj))
+
+        self.world.on(resource, changed)
+        self.world.on(PODS, pod_changed)
 
     async def _reconcile(self, key: StoreKey) -> Result:
         try:

@@ -25,7 +25,6 @@ from kubetide.embedded.sim.world import (
     STATEFUL_SETS,
     controller_of,
     is_ready,
-    key_of,
     phase_of,
     with_condition,
 )
@@ -46,19 +45,7 @@ class Budgets(SimController):
     name = "disruption-controller"
 
     def watch(self) -> None:
-        self.world.on(PDBS, self._changed)
-        self.world.on(PODS, self._pod_changed)
-
-    def _changed(self, old: Raw | None, new: Raw | None) -> None:
-        if new is not None:
-            self.enqueue(key_of(new))
-
-    def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
-        pod = new if new is not None else old
-        if pod is None:
-            return
-        for budget in self.world.all(PDBS, pod["metadata"]["namespace"]):
-            self.enqueue(key_of(budget))
+        self.watch_with_pods(PDBS)
 
     async def reconcile(self, key: StoreKey) -> None:
         budget = self.world.get(PDBS, key)

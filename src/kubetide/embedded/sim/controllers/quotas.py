@@ -7,10 +7,9 @@ size pods read it from the status.
 from kubetide.api.objects.resources import format_list
 from kubetide.api.values.quantity import ZERO
 from kubetide.embedded.apiserver.admission.quotas import QUOTAS, counted, hard_limits
-from kubetide.embedded.apiserver.rest.status import Raw
 from kubetide.embedded.apiserver.storage.objects import StoreKey
 from kubetide.embedded.sim.controllers.base import SimController
-from kubetide.embedded.sim.world import PODS, key_of
+from kubetide.embedded.sim.world import PODS
 
 
 class Quotas(SimController):
@@ -19,18 +18,7 @@ class Quotas(SimController):
     name = "resourcequota-controller"
 
     def watch(self) -> None:
-        self.world.on(QUOTAS, self._changed)
-        self.world.on(PODS, self._pod_changed)
-
-    def _changed(self, old: Raw | None, new: Raw | None) -> None:
-        if new is not None:
-            self.enqueue(key_of(new))
-
-    def _pod_changed(self, old: Raw | None, new: Raw | None) -> None:
-        pod = new if new is not None else old
-        if pod is not None:
-            for quota in self.world.all(QUOTAS, pod["metadata"]["namespace"]):
-                self.enqueue(key_of(quota))
+        self.watch_with_pods(QUOTAS)
 
     async def reconcile(self, key: StoreKey) -> None:
         quota = self.world.get(QUOTAS, key)

@@ -4,7 +4,7 @@ Two processes may know about one object: of a pod the updater knows the size and
 of a node the SLO controller knows what is overcommitted and the agent what it wrote. `join` puts their halves together.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,7 +33,6 @@ async def get_json(
     path: str,
     *,
     token: str = "",
-    query: Mapping[str, str] | None = None,
     seconds: float = 10.0,
     read: "Read | None" = None,
 ) -> Any:
@@ -50,7 +49,7 @@ async def get_json(
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=seconds), headers=headers) as session,
-            session.get(f"{url}{path}", params=query) as response,
+            session.get(f"{url}{path}") as response,
         ):
             body = await response.read()
             status = response.status

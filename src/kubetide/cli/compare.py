@@ -95,7 +95,7 @@ class Comparison(Asked):
         return {"differences": [one.as_fields() for one in self.lasting()]}
 
     def notes(self) -> tuple[str, ...]:
-        """Tell in health answers that nothing is written."""
+        """Return a line for health answers: nothing is written."""
         return (f"compares with upstream and writes nothing; {len(self.lasting())} objects differ",)
 
     def lasting(self, component: str = "") -> list[Difference]:
@@ -107,7 +107,7 @@ class Comparison(Asked):
         return len(self.lasting(component))
 
     def differs(self, difference: Difference) -> None:
-        """Tell a difference when it is new."""
+        """Report a difference when it is new."""
         key, now = (difference.component, difference.object), self.clock.now()
         last = self.found.get(key)
         self.found[key] = (difference, now)
@@ -155,7 +155,7 @@ class Comparison(Asked):
             )
 
     def holder(self, component: str) -> Callable[[HeldWrite], None]:
-        """Return who hears of the writes that a component's transport holds back: the recommender's statuses count."""
+        """Return what gets the writes that a component's transport holds back: the recommender's statuses count."""
         return self._recommended if component == "recommender" else _ignored
 
     def _recommended(self, write: HeldWrite) -> None:
@@ -257,4 +257,4 @@ def _apart(one: str | None, other: str | None) -> bool:
 
 
 def _ignored(_: HeldWrite) -> None:
-    """What other components would write is not compared."""
+    """Ignore the write of a component that is not compared."""

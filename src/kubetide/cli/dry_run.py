@@ -78,7 +78,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Report(Asked):
-    """Tells intents, each when it is new; a component of the process, so that it can be asked too."""
+    """Reports intents, each when it is new; a component of the process, so that it can be asked too."""
 
     echo: Callable[[str], None]
     clock: Clock
@@ -100,7 +100,7 @@ class Report(Asked):
         return {"intents": [intent.as_fields() for intent in self.intents()]}
 
     def notes(self) -> tuple[str, ...]:
-        """Tell in health answers that nothing is written."""
+        """Return a line for health answers: nothing is written."""
         return (f"writes nothing; {len(self.intents())} intents stand",)
 
     def intents(self) -> list[Intent]:
@@ -108,7 +108,7 @@ class Report(Asked):
         return [intent for parts in self.told.values() for intent in parts.values()]
 
     def intend(self, intent: Intent) -> None:
-        """Tell an intent, unless the same was told last about this object."""
+        """Report an intent, unless the same was the last one about this object."""
         parts = self.told.setdefault((intent.component, intent.object), {})
         last = parts.get(intent.part)
         if self.closed or (last is not None and (last.action, last.changes) == (intent.action, intent.changes)):
@@ -156,11 +156,11 @@ class Report(Asked):
             self.settled(component, subject)
 
     def echo_note(self, component: str, text: str) -> None:
-        """Tell something that is no intent."""
+        """Report something that is no intent."""
         self.echo(encode({"component": component, "note": text}).decode() if self.as_json else f"{component}: {text}")
 
     def holder(self, component: str) -> Callable[[HeldWrite], None]:
-        """Return who hears of the writes that a component's transport holds back."""
+        """Return what gets the writes that a component's transport holds back."""
         return lambda write: self._held(component, write)
 
     def _held(self, component: str, write: HeldWrite) -> None:

@@ -226,7 +226,7 @@ def run_cli(arguments: list[str] | None = None, *, program: str = "kubetide") ->
 
 
 def tell_group(group: ExceptionGroup[Exception]) -> int:
-    """Say in one line each why the parts of a process failed; what is no failure of the world outside is raised."""
+    """Print why the parts of a process failed, a line each; raise the group if one of the errors is a bug."""
     leaves = _leaves(group)
     if not all(isinstance(leaf, KubetideError | OSError) for leaf in leaves):
         raise group

@@ -48,7 +48,7 @@ class UnknownMetricObject(KubetideError):
 
 
 class NotExactlyOne(KubetideError):
-    """One value was asked for, and another number came."""
+    """A request for one value returned none, or several."""
 
 
 class ResourceMetrics:

@@ -20,7 +20,7 @@ class AnswerCache(Generic[T]):
     """Answers by question."""
 
     def __init__(self, clock: Clock, ttl: Callable[[T], timedelta], *, most: int = MOST_ANSWERS) -> None:
-        """`ttl` says how long an answer is good for."""
+        """`ttl` returns how long an answer may be used."""
         self._clock = clock
         self._ttl = ttl
         self._most = most

@@ -38,7 +38,7 @@ class Front:
     name = "backends"
 
     def __init__(self, clock: Clock, backends: Callable[[], Backends], access: Access, *, identity: str) -> None:
-        """`identity` tells this server from other fronts; its replicas share it."""
+        """`identity` distinguishes this server from other fronts; its replicas share it."""
         self._backends = backends
         self._access = access
         self._identity = identity

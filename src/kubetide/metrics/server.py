@@ -266,7 +266,7 @@ class MetricsServer(Controller):
             await self._publish(trusted)
 
     async def _publish(self, trusted: str) -> None:
-        """Tell agents which CA this server's certificate is of."""
+        """Publish the CA of this server's certificate for agents."""
         wanted = {"ca.crt": trusted}
         try:
             current = await self._client.get_raw(CONFIG_MAPS, STREAM_CA, namespace=self._namespace)

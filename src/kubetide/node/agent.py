@@ -96,7 +96,7 @@ class NodeAgent:
         inotify: bool = False,
         auditor: Auditor | None = None,
     ) -> None:
-        """`auditor` hears of kernel writes instead of the audit log."""
+        """`auditor` is called with kernel writes instead of the audit log."""
         if not settings.node_name:
             raise NoNodeName("set NODE_NAME or --node-name to the name of this node's Node object")
         self.client, self.clock, self.settings, self.host, self.telemetry = client, clock, settings, host, telemetry

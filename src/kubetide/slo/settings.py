@@ -156,7 +156,7 @@ class SloSettings(Settings, frozen=True, kw_only=True):
 
 
 def is_listed(entries: tuple[str, ...], name: str) -> bool:
-    """Read a list of names: the first entry that speaks of `name` decides, `*` only if none does."""
+    """Return whether a list has a name: the first entry for `name` decides, `*` only if there is none."""
     for entry in entries:
         if entry in (name, f"-{name}"):
             return entry == name

@@ -72,7 +72,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class _Unread(msgspec.Struct, frozen=True):
-    """The same, its samples still text."""
+    """A `Result` whose samples are still text."""
 
     metric: dict[str, str] = {}
     values: msgspec.Raw = msgspec.Raw(b"[]")

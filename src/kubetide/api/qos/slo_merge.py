@@ -115,7 +115,7 @@ def overlay(base: Mapping[str, Any] | None, over: Mapping[str, Any] | None) -> R
 
 
 def is_given(name: str, value: Any) -> bool:
-    """Return whether a field says anything."""
+    """Return whether a field has a value."""
     if value is None or value == []:
         return False
     return value != "" or name in GIVEN_WHEN_EMPTY

@@ -125,7 +125,7 @@ class RunningComponents:
 
 
 def _readiness(_: str, status: int, body: bytes) -> str | None:
-    """Return what a process says of its readiness; None where that is no kubetide: anybody may listen on a port."""
+    """Return what a process reports about its readiness, None if it is not kubetide: anybody may use the port."""
     first, *notes = body.decode(errors="replace").strip().splitlines() or [""]
     words = {(200, "ok"): "ready", (503, "not yet"): "not ready yet"}.get((status, first))
     return None if words is None else "; ".join([words, *notes])

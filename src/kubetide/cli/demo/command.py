@@ -181,7 +181,7 @@ async def _until_terminated(showing: Showing) -> Outcome:
 
 
 def _configure_logging(invocation: object) -> None:
-    """The view tells what happens; logs are for those who ask for them."""
+    """Show logs only to those who ask for them: the view shows what happens."""
     configure = getattr(invocation, "configure_logging", None)
     if configure is not None:
         configure()

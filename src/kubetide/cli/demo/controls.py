@@ -48,7 +48,7 @@ class Controls:
         return replace(now, pace=self.pace.press(key))
 
     def hint(self) -> str:
-        """Return the line that tells which keys there are."""
+        """Return the line that shows which keys there are."""
         if self.choosing:
             return "inject:  1 a spike, 3 times the load   2 outage of metrics   3 outage of a node"
         return f"{self.pace.hint()}  Tab explain  l lines  s inject"

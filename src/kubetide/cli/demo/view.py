@@ -75,7 +75,7 @@ class LiveView:
         self._live.start()
 
     def tell(self, line: Line) -> None:
-        """What changed stands in the state, and is drawn with it."""
+        """Do nothing: what changed stands in the state and is drawn with it."""
 
     def draw(self, state: State) -> None:
         self.show(lambda width, height: render(state, width, height))

@@ -129,7 +129,7 @@ async def _server(client: Client) -> list[Finding]:
 
 
 async def _served(client: Client, answers: _Answers) -> None:
-    """Look whether the versions and subresources that a component uses are served."""
+    """Check whether the versions and subresources that a component uses are served."""
     for version, resource, verdict, meaning in _SERVED.get(answers.component, ()):
         path = f"/apis/{version}" if "/" in version else f"/api/{version}"
         try:
@@ -169,7 +169,7 @@ async def _metrics(client: Client, answers: _Answers) -> None:
 
 
 async def _namespaces(client: Client, answers: _Answers, own_namespace: str) -> None:
-    """Look for the namespaces in which a component keeps its lease or its secrets."""
+    """Check the namespaces in which a component keeps its lease or its secrets."""
     for name in dict.fromkeys(local.namespace or own_namespace for local in LOCAL[answers.component]):
         try:
             await client.get(NAMESPACES, name)
@@ -213,7 +213,7 @@ async def _may(client: Client, right: Permission, resource: str, verb: str, name
 
 
 async def _rivals(client: Client, answers: _Answers, now: datetime) -> None:
-    """Look who else holds the lease of this component."""
+    """Check who else holds the lease of this component."""
     for namespace, lease_name in _RIVALS[answers.component]:
         try:
             lease = await client.get(LEASES, lease_name, namespace=namespace)

@@ -110,7 +110,7 @@ class DryRunAgent:
         self._kernel.hand_back(self._report.intend, intent)
 
     def stop(self) -> None:
-        """Tell nothing more: what strategies take back at the end would not have been there."""
+        """Report nothing more: what strategies take back at the end would not have been there."""
         self._report.closed = True
 
     async def decided(self, agent: NodeAgent) -> None:

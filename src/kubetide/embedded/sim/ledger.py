@@ -172,7 +172,7 @@ class Ledger:
         return sum(at > since for at in self.kills.get(workload, ()))
 
     def stepped(self, now: float) -> None:
-        """Look, if the time for it has come."""
+        """Take a sample if it is due."""
         if now + 1e-6 < self._looked + LOOK_SECONDS:
             return
         seconds, self._looked = now - self._looked, now

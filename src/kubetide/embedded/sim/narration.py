@@ -71,7 +71,7 @@ class Narrator:
         self._autoscaled: set[tuple[str, str]] = set()
 
     def changed(self, resource: ResourceKey, old: Raw | None, new: Raw | None) -> None:
-        """Look at one change of anything."""
+        """Narrate a change, if it is of a kind that people follow."""
         if new is None:
             return
         if resource == _EVENT_RESOURCE:

@@ -289,9 +289,9 @@ class World:
 
     # -- asking the API
 
-    async def create(self, resource: ResourceKey, body: Raw, *, user: User = CONTROLLER_USER) -> Raw:
+    async def create(self, resource: ResourceKey, body: Raw) -> Raw:
         """Create an object through the API; raise Rejected if it is refused."""
-        return await self._ask("POST", resource, body["metadata"].get("namespace") or "", "", body, user)
+        return await self._ask("POST", resource, body["metadata"].get("namespace") or "", "", body)
 
     async def delete(
         self,
@@ -299,23 +299,21 @@ class World:
         key: StoreKey,
         *,
         uid: str | None = None,
-        grace_seconds: int | None = None,
         propagation: str = "Background",
     ) -> None:
         """Delete an object through the API; one that is gone already is fine."""
         options: Raw = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
-        if grace_seconds is not None:
-            options["gracePeriodSeconds"] = grace_seconds
         try:
-            await self._ask("DELETE", resource, key.namespace, key.name, options, CONTROLLER_USER)
+            await self._ask("DELETE", resource, key.namespace, key.name, options)
         except WriteRejected as error:
             if error.code not in (404, 409):
                 raise
 
-    async def _ask(self, method: str, resource: ResourceKey, namespace: str, name: str, body: Raw, user: User) -> Raw:
-        answer = await self._send(Request(method, path_of(resource, namespace, name), body=_encode(body), user=user))
+    async def _ask(self, method: str, resource: ResourceKey, namespace: str, name: str, body: Raw) -> Raw:
+        path = path_of(resource, namespace, name)
+        answer = await self._send(Request(method, path, body=_encode(body), user=CONTROLLER_USER))
         raw: Raw = _decode(answer.body)
         if answer.status >= 400:
             raise WriteRejected(answer.status, raw.get("reason", ""), raw.get("message", ""))

@@ -27,12 +27,12 @@ class Handlers(Generic[T]):
             self._call(handler, None, value)
 
     def notify(self, old: T | None, new: T | None) -> None:
-        """Tell all handlers of a change."""
+        """Call all handlers with a change."""
         for handler in self._handlers:
             self._call(handler, old, new)
 
     async def repeat(self, present: Callable[[], Iterable[T]], *, every: timedelta) -> None:
-        """Tell all handlers of what is there, unchanged, again and again."""
+        """Call all handlers with every object, unchanged, once per `every`."""
         while True:
             await asyncio.sleep(every.total_seconds())
             for value in present():

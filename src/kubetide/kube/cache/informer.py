@@ -140,7 +140,7 @@ class Informer(Generic[T]):
         await self._synced.wait()
 
     async def wait_answered(self) -> None:
-        """Wait until the store is complete, or `failure` tells why it is not."""
+        """Wait until the store is complete, or `failure` has the reason why not."""
         await self._answered.wait()
 
     def staleness(self) -> timedelta | None:

@@ -132,7 +132,6 @@ class ExecPlugin:
         self._lock = asyncio.Lock()
         self._presented: Presented | None = None
         self._expires: datetime | None = None
-        self.runs = 0
 
     async def present(self) -> Presented:
         async with self._lock:
@@ -152,7 +151,6 @@ class ExecPlugin:
         return self._expires is not None and self._clock.now() + EXPIRY_MARGIN >= self._expires
 
     async def _renew(self) -> None:
-        self.runs += 1
         status = self._parse(await self._run())
         certificate = self._certificate
         if status.client_certificate_data:

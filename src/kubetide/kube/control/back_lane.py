@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 
 class BackLane:
-    """Lets `wide` through at a time, or `narrow` while it is not `calm`; `move` tells it that calm has come."""
+    """Lets `wide` through at a time, or `narrow` while it is not `calm`; `move` is called when it becomes calm."""
 
     def __init__(self, calm: Callable[[], bool], *, wide: int, narrow: int) -> None:
         self._calm = calm

@@ -32,7 +32,7 @@ NOBODYS = -1
 
 @contextmanager
 def acting_for(uid: str) -> Iterator[None]:
-    """Say for which object writes are, in this task and those that it starts."""
+    """Set the object that writes are for, in this task and those that it starts."""
     token = _ACTING_FOR.set(uid)
     try:
         yield

@@ -75,7 +75,7 @@ class SampleStream:
         self._sequence = -1
 
     def take(self, message: bytes, *, arrived: datetime) -> NodeReading | NodeAlarms | None:
-        """Return what a message says; None for one that was seen, or waited too long. Raises FrameRefused."""
+        """Return the content of a message, None for one that was seen or waited too long; raise FrameRefused."""
         if len(message) > FRAME_LIMIT:
             raise FrameRefused("size", f"{len(message)} bytes are more than {FRAME_LIMIT}")
         try:

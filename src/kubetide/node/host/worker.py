@@ -71,7 +71,7 @@ class Inline:
         function(*arguments)
 
     def hanging(self) -> str:
-        """Nothing hangs here."""
+        """Return nothing: work runs at once."""
         return ""
 
 

@@ -307,7 +307,7 @@ class RuntimeProxy:
 
 
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not subscriptable at run time
-    """Looks into the seven calls and passes everything else."""
+    """Handles the seven calls that have hooks and passes everything else on."""
 
     def __init__(self, proxy: RuntimeProxy) -> None:
         self._proxy = proxy

@@ -49,21 +49,11 @@ class UnknownMethod(KubetideError):
 class MuxConnection:
     """One socket: serves calls on one logical connection and makes calls on the other."""
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        handler: Handler,
-        *,
-        serves: int = PLUGIN_SERVICE,
-        calls: int = RUNTIME_SERVICE,
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
         self._reader = reader
         self._writer = writer
         self._handler = handler
-        self._serves = serves
-        self._calls = calls
-        self._buffers = {serves: bytearray(), calls: bytearray()}
+        self._buffers = {PLUGIN_SERVICE: bytearray(), RUNTIME_SERVICE: bytearray()}
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._next_stream = 1
         self._lock = asyncio.Lock()
@@ -75,9 +65,9 @@ class MuxConnection:
                 while True:
                     connection, payload = await self._read_frame()
                     for stream, kind, body in self._messages(connection, payload):
-                        if connection == self._serves and kind == REQUEST:
+                        if connection == PLUGIN_SERVICE and kind == REQUEST:
                             group.create_task(self._serve(stream, body))
-                        elif connection == self._calls and kind == RESPONSE:
+                        elif connection == RUNTIME_SERVICE and kind == RESPONSE:
                             waiting = self._waiting.pop(stream, None)
                             if waiting is not None and not waiting.done():
                                 waiting.set_result(body)
@@ -97,7 +87,7 @@ class MuxConnection:
         self._waiting[stream] = waiting
         request = pb.Request(service=service, method=method, payload=payload, timeout_nano=int(timeout * 1e9))
         try:
-            await self._send(self._calls, stream, REQUEST, request.SerializeToString())
+            await self._send(RUNTIME_SERVICE, stream, REQUEST, request.SerializeToString())
             async with asyncio.timeout(timeout):
                 body = await waiting
         except TimeoutError as error:
@@ -130,7 +120,7 @@ class MuxConnection:
         except KubetideError as error:
             response.status.code, response.status.message = INTERNAL, str(error)
         try:
-            await self._send(self._serves, stream, RESPONSE, response.SerializeToString())
+            await self._send(PLUGIN_SERVICE, stream, RESPONSE, response.SerializeToString())
         except OSError:
             self.close()
 

@@ -130,7 +130,7 @@ def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
 
 
 def unauthorized() -> StatusError:
-    """Nobody known asked."""
+    """The request has no valid credentials."""
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
@@ -157,7 +157,7 @@ def gone(message: str = "The resourceVersion for the provided watch is too old."
 
 
 def too_many_requests(message: str, *, retry_after: int, causes: Sequence[Cause] = ()) -> StatusError:
-    """Not now."""
+    """The request may succeed later."""
     return StatusError(429, "TooManyRequests", message, retry_after=retry_after, causes=causes)
 
 

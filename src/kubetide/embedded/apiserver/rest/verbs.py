@@ -378,5 +378,5 @@ class Verbs(Reading):
         return obj
 
     def success(self, details: Raw | None = None) -> Answer:
-        """Return the Status that says it is done."""
+        """Return the Status of a request that succeeded."""
         return answer_raw({**SUCCESS, "details": details} if details else SUCCESS)

@@ -80,7 +80,7 @@ class NodeLifecycle(SimController):
 
 
 def toleration_seconds(pod: Raw) -> float | None:
-    """Return how long a pod stays on a node that does not answer; None means for ever."""
+    """Return how long a pod stays on a node that does not answer; None: without limit."""
     for toleration in pod["spec"].get("tolerations") or ():
         if toleration.get("key") in (UNREACHABLE, None, "") and toleration.get("effect") in ("NoExecute", None, ""):
             seconds = toleration.get("tolerationSeconds")

@@ -1,4 +1,4 @@
-"""Whether a rollout gets on: the Progressing condition of a Deployment.
+"""The Progressing condition of a Deployment: whether its rollout makes progress.
 
 A rollout progresses when it has more updated, ready or available pods than before, or fewer old ones. One that has not
 done so for `progressDeadlineSeconds` has failed, and says so until it gets on again. Once everything was up the

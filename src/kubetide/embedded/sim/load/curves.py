@@ -67,7 +67,7 @@ def unit_hashes(seed: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.flo
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The same level for ever."""
+    """A constant level."""
 
     value: float
 

@@ -91,7 +91,7 @@ class PodWork:
 
 
 class LoadObserver(Protocol):
-    """Somebody who is told of every step of the load model. It reads the cluster and changes nothing."""
+    """Observes every step of the load model; it reads the cluster and changes nothing."""
 
     def killed(self, workload: WorkloadKey, requests: float) -> None:
         """A container was OOM-killed, and with it went so many requests."""

@@ -67,7 +67,7 @@ class Kubelets:
         """Counts the changes of pods: processes, what they hold, readiness, labels; for those who cache."""
 
     def attach(self, model: LoadModel) -> None:
-        """Begin to work; the model hears of every process."""
+        """Start working with a load model, which is told of every process."""
         self._model = model
         self._world.on(PODS, self._pod_changed)
 
@@ -89,7 +89,7 @@ class Kubelets:
                     self._admit(pod, node)
 
     def disconnect(self, node: str) -> None:
-        """Cut a node off: what runs goes on running, but gets no requests, and nobody hears of it."""
+        """Cut a node off: its pods go on running, get no requests and are not reported on."""
         self.stopped_nodes.add(node)
         for run in self.runs_on(node):
             for container in run.containers:

@@ -75,7 +75,7 @@ def pod_status(run: PodRun, pod: Raw, *, now: str, host_ip: str) -> Raw:
 
 
 def _resize_condition(run: PodRun, now: str) -> Raw:
-    """Pending says whether it waits or never can be; in progress gives a reason only when something is in the way."""
+    """Return the condition of a resize: pending with its reason (deferred, infeasible), or in progress."""
     condition: Raw = {
         "type": "PodResizeInProgress" if run.resize == "InProgress" else "PodResizePending",
         "status": "True",

@@ -29,14 +29,14 @@ def signed(text: str, what: str = "number", *, low: int = INT64_MIN, high: int =
     return number
 
 
-def unsigned(text: str, what: str = "number", *, high: int = UINT64_MAX) -> int:
-    """Parse an unsigned decimal integer up to `high`."""
-    if text.isdecimal() and text.isascii() and len(text) < _SURE_DIGITS and high == UINT64_MAX:
+def unsigned(text: str, what: str = "number") -> int:
+    """Parse an unsigned decimal integer of 64 bits."""
+    if text.isdecimal() and text.isascii() and len(text) < _SURE_DIGITS:
         return int(text)
     if not _UNSIGNED.fullmatch(text):
         raise FormatError(f"{what} {text!r} is not an unsigned integer")
     number = int(text)
-    if number > high:
+    if number > UINT64_MAX:
         raise FormatError(f"{what} {text!r} is out of range")
     return number
 

@@ -28,7 +28,7 @@ class _ExtendedSpec(ApiObject, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRule:
-    """Whether batch pods have a quota of their own, and the node's normalization ratio; None is "not heard yet"."""
+    """Whether batch pods have a quota of their own, and the node's normalization ratio; None is "not known yet"."""
 
     quota_enabled: bool | None = None
     ratio: float | None = None

@@ -129,7 +129,7 @@ class BlkIo:
 
 
 def _has_own(pod: PodState) -> bool:
-    """Return whether a pod speaks for itself."""
+    """Return whether a pod has block I/O settings of its own."""
     annotations = pod.pod.metadata.annotations
     if not annotations or qos.ANNOTATION_BLKIO_QOS not in annotations:
         return False

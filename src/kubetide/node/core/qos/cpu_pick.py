@@ -53,7 +53,7 @@ def _buckets(processors: Iterable[LogicalCpu]) -> list[list[LogicalCpu]]:
 
 
 def _take_pairs(buckets: list[list[LogicalCpu]], count: int, picked: list[int]) -> int:
-    """Take one pair of siblings per bucket and turn; return the bucket at which the walk stopped."""
+    """Take one pair of siblings per bucket and cycle; return the bucket at which the walk stopped."""
     used: set[int] = set()
     position, before_cycle = 0, -1
     while count - len(picked) > 1:

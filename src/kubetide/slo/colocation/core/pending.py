@@ -32,7 +32,7 @@ MANAGED = "config.koordinator.sh/controller-managed"
 
 
 class Steady:
-    """A chance that is the same for the same pod and profile whenever it is asked for."""
+    """An rng that gives the same pod and profile the same number every time."""
 
     def __init__(self, text: str) -> None:
         self._hash = shard_hash(text)

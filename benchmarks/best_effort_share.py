@@ -21,6 +21,7 @@ sensitivity differs, not how large the gain on a machine is: that depends on the
 
 import argparse
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,6 +101,18 @@ class Load:
         return np.clip(self.base * daily * (1 + self.noise) + self.height * (self.left > 0), 0.01, 1.0)
 
 
+def compare(figures: Mapping[str, tuple[Floats, Floats]]) -> list[str]:
+    """Return by how much each figure is higher with a target than with the fixed threshold."""
+    lines = ["controlled less fixed, by node, with 95 % intervals (bootstrap over nodes)"]
+    for name, (controlled, fixed) in figures.items():
+        difference = controlled - fixed
+        nodes = len(difference)
+        drawn = difference[np.random.default_rng(1).integers(0, nodes, (1000, nodes))].mean(axis=1)
+        low, high = np.quantile(drawn, (0.025, 0.975))
+        lines.append(f"{name:26} {difference.mean():+.2f} ({low:+.2f} to {high:+.2f})")
+    return lines
+
+
 def simulate(nodes: int, seconds: int, target: float, seed: int) -> None:
     """Run all policies beside each other over the same load and print the table."""
     rng = np.random.default_rng(seed)
@@ -154,12 +167,7 @@ def simulate(nodes: int, seconds: int, target: float, seed: int) -> None:
         "p99 latency": worst,
         "time over target, points": 100 * over / (seconds - 1),
     }
-    print("controlled less fixed, by node, with 95 % intervals (bootstrap over nodes)")
-    for name, values in figures.items():
-        difference = values[2] - values[1]
-        drawn = difference[np.random.default_rng(1).integers(0, nodes, (1000, nodes))].mean(axis=1)
-        low, high = np.quantile(drawn, (0.025, 0.975))
-        print(f"{name:26} {difference.mean():+.2f} ({low:+.2f} to {high:+.2f})")
+    print(*compare({name: (values[2], values[1]) for name, values in figures.items()}), sep="\n")
 
 
 def main() -> None:

@@ -81,13 +81,18 @@ def ls_pod(name: str, *, node: str = "node-1", annotations: Raw | None = None, *
     return make_pod(name, labels={"koordinator.sh/qosClass": "LS"}, annotations=annotations, node=node, **resources)
 
 
-def granted(cluster: SimCluster, pod: str) -> float:
-    """Return the cores that the first container of a pod gets at this moment."""
+def row_of(cluster: SimCluster, pod: str) -> int:
+    """Return the place of the first container of a pod among the processes of the simulated kernel."""
     run = next(each for each in cluster.kubelets.runs() if each.key.name == pod)
     row = run.containers[0].row
     assert row is not None
+    return row
+
+
+def granted(cluster: SimCluster, pod: str) -> float:
+    """Return the cores that the first container of a pod gets at this moment."""
     cluster.kernel.settle()
-    return float(cluster.kernel.granted[row])
+    return float(cluster.kernel.granted[row_of(cluster, pod)])
 
 
 def group_of(cluster: SimCluster, pod: str) -> str:

@@ -106,7 +106,9 @@ def render(trace: Mapping[str, Any]) -> str:
             f"to {_list(container['upperBound'])}"
         )
         if container.get("limits"):
-            why = f" ({', '.join(container['limitNotes'])})" if container.get("limitNotes") else ""
+            # That there is no limit where there was none is no news to anybody.
+            notes = [note for note in container["limitNotes"] if note.partition(":")[0] in container["limits"]]
+            why = f" ({', '.join(notes)})" if notes else ""
             lines.append(f"    with limits {_list(container['limits'])}{why}")
         lines += [f"    {note}" for note in container.get("notes") or ()]
         if container.get("refused"):

@@ -35,6 +35,14 @@ async def prepare(cluster: SimCluster, *, minutes: float = 0) -> None:
     cluster.set_load("default", "web", Step(steps, initial=100.0))
 
 
+async def prepare_many(cluster: SimCluster, count: int) -> None:
+    for number in range(count):
+        name = f"web-{number}"
+        await cluster.apply(make_deployment(name, replicas=1, cpu="20m", memory="16Mi"))
+        await cluster.apply(make_hpa(name, target=name, maximum=3, cpu_percent=50))
+        cluster.set_load("default", name, Constant(1.0))
+
+
 def resting(running: Running) -> int:
     """Return how many are due together with others."""
     return sum(state.moment is not None for state in running.controller._states.values())
@@ -116,11 +124,7 @@ def test_of_many_each_has_its_reconcile_once_a_period() -> None:
     count = MOMENTS + 20
 
     async def main(cluster: SimCluster) -> None:
-        for number in range(count):
-            name = f"web-{number}"
-            await cluster.apply(make_deployment(name, replicas=1, cpu="20m", memory="16Mi"))
-            await cluster.apply(make_hpa(name, target=name, maximum=3, cpu_percent=50))
-            cluster.set_load("default", name, Constant(1.0))
+        await prepare_many(cluster, count)
         async with autoscaler(cluster, TOGETHER) as running:
             await cluster.run_for(SETTLED)
             moments = Counter(state.moment for state in running.controller._states.values() if state.moment is not None)
@@ -139,11 +143,7 @@ def test_nobody_is_lost_where_a_moment_fails(monkeypatch: pytest.MonkeyPatch) ->
     failures: list[float] = []
 
     async def main(cluster: SimCluster) -> None:
-        for number in range(5):
-            name = f"web-{number}"
-            await cluster.apply(make_deployment(name, replicas=1, cpu="20m", memory="16Mi"))
-            await cluster.apply(make_hpa(name, target=name, maximum=3, cpu_percent=50))
-            cluster.set_load("default", name, Constant(1.0))
+        await prepare_many(cluster, 5)
         async with autoscaler(cluster, TOGETHER) as running:
             await cluster.run_for(SETTLED)
             assert resting(running) == 5
@@ -168,11 +168,7 @@ def test_nobody_is_lost_where_a_moment_fails(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_lists_of_usage_that_come_often_are_not_kept_by_those_at_rest() -> None:
     async def main(cluster: SimCluster) -> None:
-        for number in range(30):
-            name = f"web-{number}"
-            await cluster.apply(make_deployment(name, replicas=1, cpu="20m", memory="16Mi"))
-            await cluster.apply(make_hpa(name, target=name, maximum=3, cpu_percent=50))
-            cluster.set_load("default", name, Constant(1.0))
+        await prepare_many(cluster, 30)
         async with autoscaler(cluster, TOGETHER) as running:
             await cluster.run_for(SETTLED)
             # As samples do that wake others.
